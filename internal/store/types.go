@@ -1,0 +1,178 @@
+package store
+
+import (
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/notification-dispatcher/dispatcher/internal/notify"
+)
+
+// Errors that callers branch on.
+var (
+	// ErrNotFound: no such row in the caller's project.
+	ErrNotFound = errors.New("not found")
+	// ErrIdempotencyMismatch: the key was used before with another body.
+	ErrIdempotencyMismatch = errors.New("idempotency key was used with another body")
+)
+
+// Accept is one notification to accept.
+type Accept struct {
+	Notification notify.Notification
+	// Key and Fingerprint are the caller's Idempotency-Key and the SHA-256 of the
+	// canonical body; an empty Key means none. Route tells routes apart.
+	Key         string
+	Route       string
+	Fingerprint [32]byte
+	// Answer is stored beside the key and given back to whoever repeats it.
+	Answer []byte
+}
+
+// Accepted is what became of an [Accept].
+type Accepted struct {
+	ID       uuid.UUID
+	Replayed bool   // an earlier request with the same key and body; nothing was written
+	Answer   []byte // the answer to give: the earlier one when Replayed
+}
+
+// DeliveryID names a delivery.
+type DeliveryID struct {
+	Notification uuid.UUID
+	Step         int16
+	Target       int16
+}
+
+// Delivery is a row of deliveries.
+type Delivery struct {
+	DeliveryID
+	Targets    int16
+	Round      int16
+	Turn       int32
+	Project    string
+	Channel    notify.Channel
+	Priority   notify.Priority
+	Address    [16]byte
+	Status     notify.Status
+	Final      bool
+	Because    string // why it ended or waits: an outcome, or one of the Because constants of fallback
+	Stop       string // "", canceled or acknowledged: no further call
+	StartedWhy string // first, all, or "fallback: …"
+	Account    string // the account last claimed for
+	Attempts   int16  // calls that count against the step's attempts
+	Throttles  int16
+	Crashes    int16
+	Repeats    int16 // calls made although an earlier one may have been accepted
+	Calls      int16
+	JobID      int64 // 0 for none
+	StartedAt  time.Time
+	EndsAt     time.Time // when the step's own time is over
+	ExpiresAt  time.Time
+	ClaimedBy  uuid.UUID // zero when not claimed
+	ClaimedAt  time.Time
+	FinishedAt time.Time // zero while not final
+}
+
+// Wait is a row of waits.
+type Wait struct {
+	DeliveryID
+	Turn     int32
+	Project  string
+	Channel  notify.Channel
+	Priority notify.Priority
+	Reason   notify.WaitReason
+	Scope    string
+	Since    time.Time
+	Due      time.Time
+}
+
+// Attempt is a row of attempts.
+type Attempt struct {
+	DeliveryID
+	Turn              int32
+	ID                uuid.UUID
+	N                 int16 // counts the calls of a delivery from 1
+	Node              uuid.UUID
+	Account           string
+	StartedAt         time.Time
+	Duration          time.Duration
+	Outcome           notify.Outcome
+	HTTPStatus        int
+	RetryAfter        time.Duration
+	ProviderCode      string
+	ProviderMessageID string
+	Detail            string
+	PossibleDuplicate bool
+}
+
+// Record is a notification with everything that is known of it.
+type Record struct {
+	Notification   notify.Notification
+	Deliveries     []Delivery // by step and target
+	Waits          []Wait     // by step and target
+	Attempts       []Attempt  // by step, target and turn
+	CanceledAt     time.Time  // zero for never
+	AcknowledgedAt time.Time
+}
+
+// Filter selects notifications of one project, newest first. Zero fields do not
+// filter.
+type Filter struct {
+	Project   string
+	Status    notify.Status // of the notification as a whole
+	Channel   notify.Channel
+	Reference string
+	Address   *[16]byte // see notify.Target.Hash
+	After     time.Time // created at or after
+	Before    time.Time // created before
+	Cursor    uuid.UUID // only notifications older than this one
+	Limit     int       // 1 to 200
+}
+
+// CancelResult is the definitive answer to a cancel.
+type CancelResult string
+
+// The answers.
+const (
+	// Canceled: no call had been claimed, and none will be.
+	Canceled CancelResult = "canceled"
+	// TooLate: a call is in flight or was made; later retries and steps are
+	// stopped all the same.
+	TooLate CancelResult = "too_late"
+	// AlreadyFinal: there was nothing left to stop.
+	AlreadyFinal CancelResult = "already_final"
+)
+
+// APIKey is a key as it may be shown: without its secret, which is not stored.
+type APIKey struct {
+	ID         uuid.UUID
+	Project    string
+	Name       string
+	Hint       string // the first characters, to tell keys apart
+	Scopes     []string
+	CreatedAt  time.Time
+	ExpiresAt  time.Time // zero for never
+	RevokedAt  time.Time // zero while live
+	LastUsedAt time.Time // zero for never; kept to the minute
+}
+
+// Backlog is what a channel has ahead of it.
+type Backlog struct {
+	Channel notify.Channel
+	Project string
+	// Waiting counts waits by reason.
+	Waiting map[notify.WaitReason]int64
+	// Queued counts deliveries that River holds, running ones included.
+	Queued int64
+	// OldestDue is when the oldest due but unmoved delivery became due; zero
+	// for none.
+	OldestDue time.Time
+}
+
+// Pause is a channel that an operator paused.
+type Pause struct {
+	Channel notify.Channel
+	By      string
+	Reason  string
+	Since   time.Time
+}
