@@ -1,0 +1,15 @@
+package channels
+
+import (
+	"encoding/hex"
+
+	"github.com/notification-dispatcher/dispatcher/internal/notify"
+)
+
+// RecipientScope names the scope of one recipient under an account, for limits
+// that hold between a sender and one address: "to:" and 16 hexadecimal digits of
+// the address's hash.
+func RecipientScope(c notify.Channel, t notify.Target) string {
+	h := t.Hash(c)
+	return "to:" + hex.EncodeToString(h[:8])
+}
