@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -22,7 +21,7 @@ import (
 
 const (
 	// defaultAPI is the Web API of commercial Slack.
-	defaultAPI = "https://slack.com/api/"
+	defaultAPI = "https://slack.com/api"
 	// methodScope is the scope of the rate limit that Slack keeps for each method
 	// and workspace.
 	methodScope = "chat.postMessage"
@@ -38,8 +37,8 @@ type BotConfig struct {
 	// Token is the bot token (xoxb-…) of an app with the scope chat:write.
 	// Required.
 	Token secret.Value `yaml:"token"`
-	// BaseURL is the Web API's address; default https://slack.com/api/. GovSlack
-	// is https://slack-gov.com/api/.
+	// BaseURL is the Web API's address; default https://slack.com/api. GovSlack
+	// is https://slack-gov.com/api.
 	BaseURL string `yaml:"base_url"`
 }
 
@@ -58,10 +57,8 @@ func NewBot(account string, cfg BotConfig) (*Bot, error) {
 	if cfg.Token.Empty() {
 		errs = append(errs, errors.New("token: must be given"))
 	}
-	if cfg.BaseURL == "" {
-		cfg.BaseURL = defaultAPI
-	}
-	if err := checkBase(cfg.BaseURL); err != nil {
+	base, err := channels.BaseURL(cfg.BaseURL, defaultAPI)
+	if err != nil {
 		errs = append(errs, err)
 	}
 	if len(errs) > 0 {
@@ -72,19 +69,9 @@ func NewBot(account string, cfg BotConfig) (*Bot, error) {
 			Account: account, Channel: notify.Slack, Provider: "slack", MaxObservable: notify.Sent,
 		},
 		token:  cfg.Token,
-		api:    strings.TrimSuffix(cfg.BaseURL, "/") + "/",
+		api:    base + "/",
 		client: channels.NewHTTPClient(idleConns),
 	}, nil
-}
-
-// checkBase reports what is wrong with a base_url. It does not echo the value.
-func checkBase(base string) error {
-	u, err := url.Parse(base)
-	if err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Host == "" ||
-		u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return errors.New("base_url: must be an http or https URL without user, query and fragment")
-	}
-	return nil
 }
 
 // Info implements [channels.Provider].

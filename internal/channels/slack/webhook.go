@@ -48,10 +48,9 @@ type Webhook struct {
 // names every setting that is wrong.
 func NewWebhook(account string, cfg WebhookConfig) (*Webhook, error) {
 	var errs []error
-	if cfg.BaseURL != "" {
-		if err := checkBase(cfg.BaseURL); err != nil {
-			errs = append(errs, err)
-		}
+	base, err := channels.BaseURL(cfg.BaseURL, "")
+	if err != nil {
+		errs = append(errs, err)
 	}
 	w := &Webhook{
 		info: channels.Info{
@@ -59,7 +58,7 @@ func NewWebhook(account string, cfg WebhookConfig) (*Webhook, error) {
 		},
 		own:     cfg.WebhookURL,
 		channel: cfg.Channel,
-		base:    strings.TrimSuffix(cfg.BaseURL, "/"),
+		base:    base,
 		client:  channels.NewHTTPClient(idleConns),
 	}
 	if !cfg.WebhookURL.Empty() {
