@@ -23,8 +23,8 @@ type Exchange struct {
 	Status int // 0 when there was no answer
 	Header http.Header
 	Body   []byte // at most 64 KiB; the rest is dropped
-	// Wrote reports whether the request was written whole, after which an error
-	// leaves it open whether the provider acted on it.
+	// Wrote reports whether the request may have been written whole, after which
+	// an error leaves it open whether the provider acted on it.
 	Wrote bool
 	// Err is the transport's error. With a Status other than 0 it means that the
 	// body broke off.
@@ -54,17 +54,18 @@ func Do(client *http.Client, req *http.Request) Exchange {
 	return x
 }
 
-// TraceWrite returns a context that notes when a request under it has been
+// TraceWrite returns a context that notes when a request under it may have been
 // written whole, for adapters whose SDK makes the call. A connection that breaks
 // before that can have done no harm.
+//
+// It counts from the header on, until writing is known to have failed: net/http
+// reports the whole request only after its last byte is out, and by then a quick
+// server may have acted and hung up.
 func TraceWrite(ctx context.Context) (context.Context, *atomic.Bool) {
 	wrote := new(atomic.Bool)
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		WroteRequest: func(info httptrace.WroteRequestInfo) {
-			if info.Err == nil {
-				wrote.Store(true)
-			}
-		},
+		WroteHeaders: func() { wrote.Store(true) },
+		WroteRequest: func(info httptrace.WroteRequestInfo) { wrote.Store(info.Err == nil) },
 	}), wrote
 }
 
