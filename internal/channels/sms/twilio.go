@@ -1,0 +1,86 @@
+package sms
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	openapi "github.com/twilio/twilio-go/rest/api/v2010"
+
+	"github.com/notification-dispatcher/dispatcher/internal/channels"
+	"github.com/notification-dispatcher/dispatcher/internal/channels/twilio"
+	"github.com/notification-dispatcher/dispatcher/internal/notify"
+)
+
+// Limits of Twilio's ValidityPeriod.
+const (
+	minValidity = time.Second
+	maxValidity = 36000 * time.Second
+)
+
+// Provider sends SMS through Twilio.
+type Provider struct {
+	account string
+	cfg     Config
+	client  *twilio.Client
+	now     func() time.Time
+}
+
+var (
+	_ channels.Provider = (*Provider)(nil)
+	_ channels.Checker  = (*Provider)(nil)
+	_ channels.Scoper   = (*Provider)(nil)
+)
+
+// New returns the provider of one account, or every problem of its configuration
+// joined, each beginning with its yaml key.
+func New(account string, cfg Config) (*Provider, error) {
+	client, err := twilio.NewClient(cfg.Account)
+	if err := errors.Join(err, cfg.problems()); err != nil {
+		return nil, err
+	}
+	return &Provider{account: account, cfg: cfg, client: client, now: time.Now}, nil
+}
+
+// Info implements [channels.Provider]. No status callback is asked for, so that
+// nothing is learned of a message after Twilio took it.
+func (p *Provider) Info() channels.Info {
+	return channels.Info{Account: p.account, Channel: notify.SMS, Provider: "twilio", MaxObservable: notify.Sent}
+}
+
+// Scopes implements [channels.Scoper].
+func (p *Provider) Scopes(t notify.Target) []string { return twilio.Scopes(notify.SMS, t) }
+
+// Send implements [channels.Provider].
+func (p *Provider) Send(ctx context.Context, m *channels.Message) channels.Result {
+	validity, ok := p.validity(m)
+	if !ok {
+		return channels.Result{Outcome: notify.Expired, Detail: "expired before the call"}
+	}
+	params := &openapi.CreateMessageParams{}
+	params.SetTo(m.To.Phone).SetBody(m.Content.SMSText()).SetValidityPeriod(validity)
+	if p.cfg.From != "" {
+		params.SetFrom(p.cfg.From)
+	}
+	if p.cfg.MessagingServiceSID != "" {
+		params.SetMessagingServiceSid(p.cfg.MessagingServiceSID)
+	}
+	if p.cfg.SmartEncoded {
+		params.SetSmartEncoded(true)
+	}
+	return twilio.Result(ctx, p.client.CreateMessage(ctx, params), notify.SMS, m.To)
+}
+
+// validity returns for how many seconds Twilio may keep m in its queue, and false
+// when m's time is over. A message without an end gets the most that Twilio
+// allows.
+func (p *Provider) validity(m *channels.Message) (seconds int, ok bool) {
+	left := maxValidity
+	if !m.ExpiresAt.IsZero() {
+		left = m.ExpiresAt.Sub(p.now())
+	}
+	if left <= 0 {
+		return 0, false
+	}
+	return int(min(max(left, minValidity), maxValidity) / time.Second), true
+}

@@ -1,0 +1,78 @@
+// Package twilio holds what every channel at Twilio shares: the account, the one
+// call that creates a message, and what its answers mean. It is no provider
+// itself; packages sms and whatsapp are.
+package twilio
+
+import (
+	"errors"
+	"regexp"
+
+	"github.com/notification-dispatcher/dispatcher/internal/channels"
+	"github.com/notification-dispatcher/dispatcher/internal/secret"
+)
+
+// vendorURL is where the SDK sends every request.
+const vendorURL = "https://api.twilio.com"
+
+// Account is the part of a configuration that says who calls Twilio. All of it is
+// shown in the Twilio Console: the SID and the token on the account's first page,
+// API keys under "API keys & tokens".
+//
+// Give either auth_token, or api_key_sid with api_key_secret. An API key can be
+// revoked alone and is what Twilio advises for production.
+type Account struct {
+	// AccountSID is AC and 32 hexadecimal digits. Required, with an API key too.
+	AccountSID string `yaml:"account_sid"`
+	// AuthToken is the account's primary token.
+	AuthToken secret.Value `yaml:"auth_token"`
+	// APIKeySID is SK and 32 hexadecimal digits.
+	APIKeySID string `yaml:"api_key_sid"`
+	// APIKeySecret is shown once, when the key is made.
+	APIKeySecret secret.Value `yaml:"api_key_secret"`
+	// BaseURL defaults to https://api.twilio.com. An account in another region
+	// names its own, such as https://api.dublin.ie1.twilio.com.
+	BaseURL string `yaml:"base_url"`
+}
+
+var sid = regexp.MustCompile(`^[A-Z]{2}[0-9a-fA-F]{32}$`)
+
+// IsSID reports whether s is the SID of a resource whose type is written prefix,
+// such as "AC" for an account.
+func IsSID(prefix, s string) bool {
+	return sid.MatchString(s) && s[:2] == prefix
+}
+
+// validate returns every problem of the account joined, each beginning with its
+// yaml key.
+func (a Account) validate() error {
+	var problems []error
+	problem := func(text string) { problems = append(problems, errors.New(text)) }
+	if !IsSID("AC", a.AccountSID) {
+		problem("account_sid: must be AC and 32 hexadecimal digits")
+	}
+	hasKey := a.APIKeySID != "" || !a.APIKeySecret.Empty()
+	switch {
+	case hasKey && !a.AuthToken.Empty():
+		problem("auth_token: must not be given beside an API key")
+	case !hasKey && a.AuthToken.Empty():
+		problem("auth_token: is required, or api_key_sid and api_key_secret")
+	}
+	if hasKey && !IsSID("SK", a.APIKeySID) {
+		problem("api_key_sid: must be SK and 32 hexadecimal digits")
+	}
+	if hasKey && a.APIKeySecret.Empty() {
+		problem("api_key_secret: is required beside api_key_sid")
+	}
+	if _, err := channels.BaseURL(a.BaseURL, vendorURL); err != nil {
+		problems = append(problems, err)
+	}
+	return errors.Join(problems...)
+}
+
+// credentials returns the user and password of HTTP basic authentication.
+func (a Account) credentials() (user, password string) {
+	if a.APIKeySID != "" {
+		return a.APIKeySID, a.APIKeySecret.Reveal()
+	}
+	return a.AccountSID, a.AuthToken.Reveal()
+}
