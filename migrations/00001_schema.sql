@@ -64,6 +64,8 @@ create table dispatcher.deliveries (
   because         text,
   stop            text        check (stop in ('canceled', 'acknowledged')),
   account         text,
+  pinned          text,
+  scopes          text[],
   primary key (notification_id, step, target),
   check (ends_at <= expires_at),
   check ((claimed_by is null) = (claimed_at is null)),
@@ -91,7 +93,7 @@ create table dispatcher.waits (
   primary key (notification_id, step, target),
   foreign key (notification_id, step, target) references dispatcher.deliveries on delete cascade
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
-create index waits_by_due on dispatcher.waits (due);
+create index waits_by_due on dispatcher.waits (priority, due);
 create index waits_by_scope on dispatcher.waits (scope, due);
 
 -- One network call, or what is left of one whose worker died. At most one per

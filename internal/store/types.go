@@ -55,11 +55,13 @@ type Delivery struct {
 	Address    [16]byte
 	Status     notify.Status
 	Final      bool
-	Because    string // why it ended or waits: an outcome, or one of the Because constants of fallback
-	Stop       string // "", canceled or acknowledged: no further call
-	StartedWhy string // first, all, or "fallback: …"
-	Account    string // the account last claimed for
-	Attempts   int16  // calls that count against the step's attempts
+	Because    string   // why it ended or waits: an outcome, or one of the Because constants of fallback
+	Stop       string   // "", canceled or acknowledged: no further call
+	StartedWhy string   // first, all, or "fallback: …"
+	Account    string   // the account last claimed for
+	Pinned     string   // the account that the step names, empty for none
+	Scopes     []string // the target's own scopes, relative to the account
+	Attempts   int16    // calls that count against the step's attempts
 	Throttles  int16
 	Crashes    int16
 	Repeats    int16 // calls made although an earlier one may have been accepted
@@ -122,11 +124,11 @@ type Filter struct {
 	Status    notify.Status // of the notification as a whole
 	Channel   notify.Channel
 	Reference string
-	Address   *[16]byte // see notify.Target.Hash
-	After     time.Time // created at or after
-	Before    time.Time // created before
-	Cursor    uuid.UUID // only notifications older than this one
-	Limit     int       // 1 to 200
+	Addresses [][16]byte // any of these; see notify.Target.Hash
+	After     time.Time  // created at or after
+	Before    time.Time  // created before
+	Cursor    uuid.UUID  // only notifications older than this one
+	Limit     int        // 1 to 200
 }
 
 // CancelResult is the definitive answer to a cancel.

@@ -1,0 +1,239 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/notification-dispatcher/dispatcher/internal/notify"
+)
+
+// Acceptance is an [Accept] with what it starts: the first step's deliveries, or
+// all steps' in mode all.
+type Acceptance struct {
+	Accept
+	Starts []Start
+}
+
+// EventAccepted is the first event of every notification.
+const EventAccepted = "accepted"
+
+// Accept writes notifications in one transaction: rows, deliveries, waits, jobs,
+// idempotency records and events. The results are in order. A repeated
+// idempotency key gives the earlier answer, or [ErrIdempotencyMismatch] in that
+// row's place of errs. It is safe to call again with the same rows after an
+// error that leaves it open whether the transaction was committed.
+func (s *Store) Accept(ctx context.Context, rows []Acceptance, now time.Time, keep time.Duration) (out []Accepted, errs []error, err error) {
+	out, errs = make([]Accepted, len(rows)), make([]error, len(rows))
+	err = s.inTx(ctx, func(tx pgx.Tx) error {
+		fresh, err := claimKeys(ctx, tx, rows, out, errs, now, keep)
+		if err != nil {
+			return err
+		}
+		fresh, err = insertNotifications(ctx, tx, rows, fresh)
+		if err != nil {
+			return err
+		}
+		p, b := newPack(), &pgx.Batch{}
+		var starts []Start
+		events := make([]Event, 0, len(fresh))
+		for _, i := range fresh {
+			n := &rows[i].Notification
+			starts = append(starts, rows[i].Starts...)
+			events = append(events, Event{
+				At: n.CreatedAt, ID: DeliveryID{Notification: n.ID}, Whole: true, Project: n.Project, Type: EventAccepted,
+			})
+		}
+		queueStarts(p, starts)
+		if err := p.insert(ctx, tx, s.queue); err != nil {
+			return err
+		}
+		queueInserts(b, starts)
+		queueEvents(b, events)
+		if err := send(ctx, tx, b); err != nil {
+			return fmt.Errorf("insert deliveries: %w", err)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("accept: %w", err)
+	}
+	return out, errs, nil
+}
+
+const insertKeys = `
+insert into dispatcher.idempotency_keys as k (project, route, key, fingerprint, notification_id, answer, expires_at)
+select * from unnest($1::text[], $2::text[], $3::text[], $4::bytea[], $5::uuid[], $6::bytea[], $7::timestamptz[])
+order by 1, 2, 3
+on conflict (project, route, key) do update set
+  fingerprint = excluded.fingerprint, notification_id = excluded.notification_id, answer = excluded.answer,
+  expires_at = excluded.expires_at
+where k.expires_at <= $8
+returning project, route, key`
+
+const readKeys = `
+select k.project, k.route, k.key, k.fingerprint, k.notification_id, k.answer
+from unnest($1::text[], $2::text[], $3::text[]) as w (project, route, key)
+join dispatcher.idempotency_keys k using (project, route, key)`
+
+type keyName struct{ project, route, key string }
+
+// claimKeys writes the idempotency records that are new and answers the rows
+// whose key was there already. A rival's uncommitted record is waited for. It
+// returns the indexes of the rows to write.
+func claimKeys(ctx context.Context, tx pgx.Tx, rows []Acceptance, out []Accepted, errs []error, now time.Time, keep time.Duration) ([]int, error) {
+	var (
+		fresh               []int
+		names               []keyName
+		project, route, key []string
+		fingerprint, answer [][]byte
+		ids                 []uuid.UUID
+		expires             []time.Time
+		first               = map[keyName]int{} // the row of this batch that speaks for a key
+	)
+	for i := range rows {
+		a := &rows[i].Accept
+		out[i] = Accepted{ID: a.Notification.ID, Answer: a.Answer}
+		if a.Key == "" {
+			fresh = append(fresh, i)
+			continue
+		}
+		name := keyName{a.Notification.Project, a.Route, a.Key}
+		names = append(names, name)
+		if _, ok := first[name]; ok {
+			continue
+		}
+		first[name] = i
+		project, route, key = append(project, name.project), append(route, name.route), append(key, name.key)
+		fingerprint, answer = append(fingerprint, a.Fingerprint[:]), append(answer, a.Answer)
+		ids, expires = append(ids, a.Notification.ID), append(expires, now.Add(keep))
+	}
+	if len(names) == 0 {
+		return fresh, nil
+	}
+	won := map[keyName]bool{}
+	result, err := tx.Query(ctx, insertKeys, project, route, key, fingerprint, ids, answer, expires, now)
+	if err != nil {
+		return nil, fmt.Errorf("insert idempotency keys: %w", err)
+	}
+	var n keyName
+	if _, err := pgx.ForEachRow(result, []any{&n.project, &n.route, &n.key}, func() error { won[n] = true; return nil }); err != nil {
+		return nil, fmt.Errorf("insert idempotency keys: %w", err)
+	}
+	kept := map[keyName]keptKey{}
+	if len(won) < len(first) || len(names) > len(first) {
+		if kept, err = keptKeys(ctx, tx, project, route, key); err != nil {
+			return nil, err
+		}
+	}
+	for i := range rows {
+		a := &rows[i].Accept
+		name := keyName{a.Notification.Project, a.Route, a.Key}
+		switch k := kept[name]; {
+		case a.Key == "":
+		case won[name] && first[name] == i, k.id == a.Notification.ID: // the latter: this very row, committed by an earlier try
+			fresh = append(fresh, i)
+		case k.fingerprint != a.Fingerprint:
+			errs[i] = ErrIdempotencyMismatch
+		default:
+			out[i] = Accepted{ID: k.id, Replayed: true, Answer: k.answer}
+		}
+	}
+	return fresh, nil
+}
+
+type keptKey struct {
+	id          uuid.UUID
+	fingerprint [32]byte
+	answer      []byte
+}
+
+func keptKeys(ctx context.Context, tx pgx.Tx, project, route, key []string) (map[keyName]keptKey, error) {
+	kept := map[keyName]keptKey{}
+	result, err := tx.Query(ctx, readKeys, project, route, key)
+	if err != nil {
+		return nil, fmt.Errorf("read idempotency keys: %w", err)
+	}
+	var n keyName
+	var k keptKey
+	var fingerprint []byte
+	_, err = pgx.ForEachRow(result, []any{&n.project, &n.route, &n.key, &fingerprint, &k.id, &k.answer}, func() error {
+		copy(k.fingerprint[:], fingerprint)
+		kept[n] = k
+		k.answer = nil // the next row gets a slice of its own
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read idempotency keys: %w", err)
+	}
+	return kept, nil
+}
+
+const insertNotificationRows = `
+insert into dispatcher.notifications (id, project, priority, mode, chain, recipient, content, reference, metadata, trace,
+  created_at, send_at, expires_at)
+select id, project, priority, mode, chain::json, recipient::json, content::json, reference, metadata::json, trace,
+  created_at, send_at, expires_at
+from unnest($1::uuid[], $2::text[], $3::int2[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
+  $10::text[], $11::timestamptz[], $12::timestamptz[], $13::timestamptz[])
+  as n (id, project, priority, mode, chain, recipient, content, reference, metadata, trace, created_at, send_at, expires_at)
+on conflict (id) do nothing
+returning id`
+
+// insertNotifications writes the rows at the given indexes and returns those
+// that were not there yet; the others were committed by an earlier try.
+func insertNotifications(ctx context.Context, tx pgx.Tx, rows []Acceptance, fresh []int) ([]int, error) {
+	if len(fresh) == 0 {
+		return nil, nil
+	}
+	var (
+		ids                                      []uuid.UUID
+		priority                                 []int16
+		project, mode, chain, recipient, content []string
+		reference, metadata, trace               []*string
+		created, sendAt, expires                 []time.Time
+	)
+	for _, i := range fresh {
+		n := &rows[i].Notification
+		parts := [3]string{}
+		for j, v := range []any{n.Chain, n.To, n.Content} {
+			text, err := notify.Encode(v)
+			if err != nil {
+				return nil, err
+			}
+			parts[j] = string(text)
+		}
+		ids, project, priority = append(ids, n.ID), append(project, n.Project), append(priority, int16(n.Priority))
+		mode, chain = append(mode, string(n.Mode)), append(chain, parts[0])
+		recipient, content = append(recipient, parts[1]), append(content, parts[2])
+		reference, metadata = append(reference, nullText(n.Reference)), append(metadata, nullText(string(n.Metadata)))
+		trace, created = append(trace, nullText(n.Trace)), append(created, n.CreatedAt)
+		sendAt, expires = append(sendAt, n.SendAt), append(expires, n.ExpiresAt)
+	}
+	result, err := tx.Query(ctx, insertNotificationRows, ids, project, priority, mode, chain, recipient, content, reference,
+		metadata, trace, created, sendAt, expires)
+	if err != nil {
+		return nil, fmt.Errorf("insert notifications: %w", err)
+	}
+	written, err := pgx.CollectRows(result, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return nil, fmt.Errorf("insert notifications: %w", err)
+	}
+	if len(written) == len(fresh) {
+		return fresh, nil
+	}
+	isNew := make(map[uuid.UUID]bool, len(written))
+	for _, id := range written {
+		isNew[id] = true
+	}
+	var left []int
+	for _, i := range fresh {
+		if isNew[rows[i].Notification.ID] {
+			left = append(left, i)
+		}
+	}
+	return left, nil
+}

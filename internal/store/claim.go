@@ -1,0 +1,154 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/notification-dispatcher/dispatcher/internal/notify"
+)
+
+// Claim asks for the right to make one call.
+type Claim struct {
+	DeliveryID
+	Turn    int32
+	Account string
+}
+
+// Claimed is a delivery that may be called now, with what the call needs.
+type Claimed struct {
+	Delivery
+	Notification notify.Notification
+	// Invalid says why the stored notification cannot be read; nil if it can.
+	Invalid error
+}
+
+const claimDeliveries = `
+with c as (
+  update dispatcher.deliveries d
+  set status = 'sending', claimed_by = $6, claimed_at = clock_timestamp(), account = k.account, calls = calls + 1
+  from unnest($1::uuid[], $2::int2[], $3::int2[], $4::int4[], $5::text[]) as k (id, step, target, turn, account)
+  where d.notification_id = k.id and d.step = k.step and d.target = k.target and d.turn = k.turn
+    and d.claimed_by is null and not d.final and d.stop is null and d.expires_at > clock_timestamp()
+    and not exists (select from dispatcher.suppressions s
+      where s.project = d.project and s.channel = d.channel and s.address = d.address
+        and (s.until is null or s.until > clock_timestamp()))
+  returning ` + deliveryColumnsOfD + `
+)
+select c.*, n.mode, n.chain, n.recipient, n.content, n.reference, n.metadata, n.trace, n.created_at, n.send_at
+from c join dispatcher.notifications n on n.id = c.notification_id`
+
+// Claim marks deliveries as being sent by node and returns those that may be: the
+// turn still holds, and nothing has claimed, ended, stopped, suppressed or
+// outlived them. durable says that the mark must survive a crash of Postgres;
+// without it the mark is written but not waited for.
+func (s *Store) Claim(ctx context.Context, node uuid.UUID, claims []Claim, durable bool) ([]Claimed, error) {
+	var (
+		ids          []uuid.UUID
+		step, target []int16
+		turn         []int32
+		account      []string
+	)
+	for _, c := range claims {
+		ids, step, target = append(ids, c.Notification), append(step, c.Step), append(target, c.Target)
+		turn, account = append(turn, c.Turn), append(account, c.Account)
+	}
+	b := &pgx.Batch{}
+	if !durable {
+		b.Queue("select set_config('synchronous_commit', 'off', true)")
+	}
+	b.Queue(claimDeliveries, ids, step, target, turn, account, node)
+	results := s.pool.SendBatch(ctx, b)
+	defer results.Close() //nolint:errcheck // every result was read, or the read gave the error
+	if !durable {
+		if _, err := results.Exec(); err != nil {
+			return nil, fmt.Errorf("claim: %w", err)
+		}
+	}
+	rows, err := results.Query()
+	if err != nil {
+		return nil, fmt.Errorf("claim: %w", err)
+	}
+	out, err := pgx.CollectRows(rows, scanClaimed)
+	if err != nil {
+		return nil, fmt.Errorf("claim: %w", err)
+	}
+	return out, nil
+}
+
+// deliveryColumnsOfD lists the columns in the order of [deliveryRow.fields].
+const deliveryColumnsOfD = `d.notification_id, d.step, d.target, d.targets, d.round, d.turn, d.project, d.channel, d.priority,
+  d.address, d.status, d.final, d.because, d.stop, d.started_because, d.account, d.attempts, d.throttles, d.crashes,
+  d.repeats, d.calls, d.job_id, d.started_at, d.ends_at, d.expires_at, d.claimed_by, d.claimed_at, d.finished_at,
+  d.pinned, d.scopes`
+
+// deliveryRow receives the columns of [deliveryColumnsOfD].
+type deliveryRow struct {
+	Delivery
+	address             []byte
+	because, stop, acct *string
+	pinned              *string
+	job                 *int64
+	claimedBy           *uuid.UUID
+	claimedAt, finished *time.Time
+}
+
+func (r *deliveryRow) fields() []any {
+	d := &r.Delivery
+	return []any{
+		&d.Notification, &d.Step, &d.Target, &d.Targets, &d.Round, &d.Turn, &d.Project, &d.Channel, &d.Priority,
+		&r.address, &d.Status, &d.Final, &r.because, &r.stop, &d.StartedWhy, &r.acct, &d.Attempts, &d.Throttles, &d.Crashes,
+		&d.Repeats, &d.Calls, &r.job, &d.StartedAt, &d.EndsAt, &d.ExpiresAt, &r.claimedBy, &r.claimedAt, &r.finished,
+		&r.pinned, &d.Scopes,
+	}
+}
+
+func (r *deliveryRow) delivery() Delivery {
+	d := r.Delivery
+	copy(d.Address[:], r.address)
+	d.Because, d.Stop, d.Account, d.Pinned = zero(r.because), zero(r.stop), zero(r.acct), zero(r.pinned)
+	d.JobID, d.ClaimedBy, d.ClaimedAt, d.FinishedAt = zero(r.job), zero(r.claimedBy), zero(r.claimedAt), zero(r.finished)
+	return d
+}
+
+// notificationRow receives the columns of a notification that are not its
+// deliveries' too.
+type notificationRow struct {
+	notify.Notification
+	chain, to, content, metadata []byte
+	reference, trace             *string
+}
+
+func (r *notificationRow) fields() []any {
+	n := &r.Notification
+	return []any{&n.Mode, &r.chain, &r.to, &r.content, &r.reference, &r.metadata, &r.trace, &n.CreatedAt, &n.SendAt}
+}
+
+func (r *notificationRow) notification() (notify.Notification, error) {
+	n := r.Notification
+	n.Reference, n.Trace, n.Metadata = zero(r.reference), zero(r.trace), r.metadata
+	for _, part := range []struct {
+		text []byte
+		into any
+	}{{r.chain, &n.Chain}, {r.to, &n.To}, {r.content, &n.Content}} {
+		if err := notify.Decode(part.text, part.into); err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+func scanClaimed(row pgx.CollectableRow) (Claimed, error) {
+	var d deliveryRow
+	var n notificationRow
+	if err := row.Scan(append(d.fields(), n.fields()...)...); err != nil {
+		return Claimed{}, err
+	}
+	c := Claimed{Delivery: d.delivery()}
+	n.ID, n.Project, n.Priority, n.ExpiresAt = c.Delivery.Notification, c.Project, c.Priority, c.ExpiresAt
+	c.Notification, c.Invalid = n.notification()
+	return c, nil
+}

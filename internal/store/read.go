@@ -1,0 +1,258 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/notification-dispatcher/dispatcher/internal/notify"
+)
+
+// queryer is a pool, a connection or a transaction.
+type queryer interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// Get reads one notification of a project with its whole story, or [ErrNotFound].
+func (s *Store) Get(ctx context.Context, project string, id uuid.UUID) (Record, error) {
+	records, err := readRecords(ctx, s.pool, []uuid.UUID{id}, true)
+	if err != nil {
+		return Record{}, fmt.Errorf("get notification: %w", err)
+	}
+	if len(records) == 0 || records[0].Notification.Project != project {
+		return Record{}, ErrNotFound
+	}
+	return records[0], nil
+}
+
+// listIDs writes the query for a page of ids. Only the conditions that are asked
+// for are in it, so that each kind of list gets a plan of its own.
+func listIDs(f Filter, cursor uuid.UUID, page int) (string, []any) {
+	sql, args := "select n.id from dispatcher.notifications n where n.project = $1", []any{f.Project}
+	and := func(condition string, arg any) {
+		args = append(args, arg)
+		sql += " and " + strings.ReplaceAll(condition, "$", "$"+strconv.Itoa(len(args)))
+	}
+	if cursor != uuid.Nil {
+		and("n.id < $", cursor)
+	}
+	if f.Reference != "" {
+		and("n.reference = $", f.Reference)
+	}
+	if !f.After.IsZero() {
+		and("n.created_at >= $", f.After)
+	}
+	if !f.Before.IsZero() {
+		and("n.created_at < $", f.Before)
+	}
+	if f.Channel != "" {
+		and("exists (select from dispatcher.deliveries d where d.notification_id = n.id and d.channel = $)", string(f.Channel))
+	}
+	if len(f.Addresses) > 0 {
+		addresses := make([][]byte, len(f.Addresses))
+		for i := range f.Addresses {
+			addresses[i] = f.Addresses[i][:]
+		}
+		and("n.id in (select d.notification_id from dispatcher.deliveries d where d.address = any($))", addresses)
+	}
+	args = append(args, page)
+	return sql + " order by n.id desc limit $" + strconv.Itoa(len(args)), args
+}
+
+// maxScan bounds how many notifications a filtered list looks at.
+const maxScan = 20_000
+
+// List reads notifications of a project, newest first, without their attempts.
+// Status is derived, so a filter on it walks the list: it may return fewer than
+// asked although older ones exist, after 20,000 that did not match.
+func (s *Store) List(ctx context.Context, f Filter) ([]Record, error) {
+	limit := min(max(f.Limit, 1), 200)
+	page := limit
+	if f.Status != "" {
+		page = 500
+	}
+	cursor := f.Cursor
+	var out []Record
+	for scanned := 0; scanned < maxScan; {
+		sql, args := listIDs(f, cursor, page)
+		rows, err := s.pool.Query(ctx, sql, args...)
+		if err != nil {
+			return nil, fmt.Errorf("list notifications: %w", err)
+		}
+		ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+		if err != nil {
+			return nil, fmt.Errorf("list notifications: %w", err)
+		}
+		records, err := readRecords(ctx, s.pool, ids, false)
+		if err != nil {
+			return nil, fmt.Errorf("list notifications: %w", err)
+		}
+		for _, r := range records {
+			if status, _ := r.Overall(); f.Status == "" || status == f.Status {
+				if out = append(out, r); len(out) == limit {
+					return out, nil
+				}
+			}
+		}
+		if len(ids) < page || f.Status == "" {
+			return out, nil
+		}
+		cursor = ids[len(ids)-1]
+		scanned += len(ids)
+	}
+	return out, nil
+}
+
+// Overall derives the notification's status and whether it is its end.
+func (r *Record) Overall() (notify.Status, bool) {
+	return notify.Overall(r.Notification.Mode, r.ByStep(), !r.CanceledAt.IsZero())
+}
+
+// ByStep groups what the status is derived from by step of the chain.
+func (r *Record) ByStep() [][]notify.DeliveryView {
+	steps := make([][]notify.DeliveryView, len(r.Notification.Chain))
+	for _, d := range r.Deliveries {
+		if int(d.Step) < len(steps) {
+			steps[d.Step] = append(steps[d.Step], notify.DeliveryView{Status: d.Status, Final: d.Final})
+		}
+	}
+	return steps
+}
+
+// FinishedAt is when the last delivery ended; zero while one has not.
+func (r *Record) FinishedAt() time.Time {
+	var last time.Time
+	for _, d := range r.Deliveries {
+		if !d.Final {
+			return time.Time{}
+		}
+		if d.FinishedAt.After(last) {
+			last = d.FinishedAt
+		}
+	}
+	return last
+}
+
+const readNotifications = `
+select n.id, n.project, n.priority, n.expires_at, m.canceled_at, m.acknowledged_at,
+  n.mode, n.chain, n.recipient, n.content, n.reference, n.metadata, n.trace, n.created_at, n.send_at
+from dispatcher.notifications n left join dispatcher.marks m on m.notification_id = n.id
+where n.id = any($1) order by n.id desc`
+
+const readDeliveries = `select ` + deliveryColumnsOfD + `
+from dispatcher.deliveries d where d.notification_id = any($1) order by d.notification_id, d.step, d.target`
+
+const readWaits = `
+select notification_id, step, target, turn, project, channel, priority, reason, scope, since, due
+from dispatcher.waits where notification_id = any($1) order by notification_id, step, target`
+
+const readAttempts = `
+select notification_id, step, target, turn, id, n, node, account, started_at, duration_us, outcome, http_status, retry_after_ms,
+  provider_code, provider_message_id, detail, possible_duplicate
+from dispatcher.attempts where notification_id = any($1) order by notification_id, step, target, turn`
+
+// readRecords reads notifications by id, newest first. Those that do not exist
+// are left out.
+func readRecords(ctx context.Context, q queryer, ids []uuid.UUID, attempts bool) ([]Record, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	rows, err := q.Query(ctx, readNotifications, ids)
+	if err != nil {
+		return nil, fmt.Errorf("read notifications: %w", err)
+	}
+	records, err := pgx.CollectRows(rows, scanRecord)
+	if err != nil {
+		return nil, fmt.Errorf("read notifications: %w", err)
+	}
+	at := make(map[uuid.UUID]*Record, len(records))
+	for i := range records {
+		at[records[i].Notification.ID] = &records[i]
+	}
+	err = each(ctx, q, readDeliveries, ids, scanDelivery, func(d Delivery) {
+		if r := at[d.Notification]; r != nil {
+			r.Deliveries = append(r.Deliveries, d)
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read deliveries: %w", err)
+	}
+	err = each(ctx, q, readWaits, ids, scanWait, func(w Wait) {
+		if r := at[w.Notification]; r != nil {
+			r.Waits = append(r.Waits, w)
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read waits: %w", err)
+	}
+	if !attempts {
+		return records, nil
+	}
+	err = each(ctx, q, readAttempts, ids, scanAttempt, func(a Attempt) {
+		if r := at[a.Notification]; r != nil {
+			r.Attempts = append(r.Attempts, a)
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read attempts: %w", err)
+	}
+	return records, nil
+}
+
+func each[T any](ctx context.Context, q queryer, sql string, ids []uuid.UUID, scan pgx.RowToFunc[T], do func(T)) error {
+	rows, err := q.Query(ctx, sql, ids)
+	if err != nil {
+		return err
+	}
+	all, err := pgx.CollectRows(rows, scan)
+	if err != nil {
+		return err
+	}
+	for _, v := range all {
+		do(v)
+	}
+	return nil
+}
+
+func scanRecord(row pgx.CollectableRow) (Record, error) {
+	var n notificationRow
+	var canceled, acknowledged *time.Time
+	head := []any{&n.ID, &n.Project, &n.Priority, &n.ExpiresAt, &canceled, &acknowledged}
+	if err := row.Scan(append(head, n.fields()...)...); err != nil {
+		return Record{}, err
+	}
+	notification, err := n.notification()
+	return Record{Notification: notification, CanceledAt: zero(canceled), AcknowledgedAt: zero(acknowledged)}, err
+}
+
+func scanDelivery(row pgx.CollectableRow) (Delivery, error) {
+	var d deliveryRow
+	if err := row.Scan(d.fields()...); err != nil {
+		return Delivery{}, err
+	}
+	return d.delivery(), nil
+}
+
+func scanWait(row pgx.CollectableRow) (Wait, error) {
+	var w Wait
+	err := row.Scan(&w.Notification, &w.Step, &w.Target, &w.Turn, &w.Project, &w.Channel, &w.Priority, &w.Reason, &w.Scope, &w.Since, &w.Due)
+	return w, err
+}
+
+func scanAttempt(row pgx.CollectableRow) (Attempt, error) {
+	var a Attempt
+	var us int64
+	var ms *int64
+	var status *int16
+	var code, id, detail *string
+	err := row.Scan(&a.Notification, &a.Step, &a.Target, &a.Turn, &a.ID, &a.N, &a.Node, &a.Account, &a.StartedAt, &us, &a.Outcome,
+		&status, &ms, &code, &id, &detail, &a.PossibleDuplicate)
+	a.Duration, a.RetryAfter = time.Duration(us)*time.Microsecond, time.Duration(zero(ms))*time.Millisecond
+	a.HTTPStatus, a.ProviderCode, a.ProviderMessageID, a.Detail = int(zero(status)), zero(code), zero(id), zero(detail)
+	return a, err
+}

@@ -1,0 +1,293 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/notification-dispatcher/dispatcher/internal/notify"
+)
+
+// Result is what a worker, a timer or the reaper has to write about a delivery.
+type Result struct {
+	DeliveryID
+	Turn    int32 // the turn it was decided under
+	Project string
+	// Attempt is nil where no call was made.
+	Attempt *Attempt
+	After   After
+	// Wait is why it does not move now; nil when it ended.
+	Wait *Wait
+	// Waited says that the turn was a wait's, whose row must go.
+	Waited bool
+	// Join asks that the step and the notification be looked at under lock, since
+	// other deliveries have a say: several targets, or mode all. Without it Next
+	// and Events are what the worker decided alone.
+	Join   bool
+	Next   []Start
+	Events []Event
+	// Suppress, if not nil, puts the address on the suppression list.
+	Suppress *Suppression
+}
+
+// After is a delivery's state after a [Result].
+type After struct {
+	Status     notify.Status
+	Final      bool
+	Because    string
+	Attempts   int
+	Throttles  int
+	Crashes    int
+	Repeats    int
+	FinishedAt time.Time // set when Final
+}
+
+// Suppression is an address that may not be written to.
+type Suppression struct {
+	Project string
+	Channel notify.Channel
+	Address [16]byte
+	Reason  string
+	Source  string
+	At      time.Time
+	Until   time.Time // zero for good
+}
+
+// Fate says what became of a [Result].
+type Fate int
+
+// The fates.
+const (
+	// Written: the delivery moved on as decided.
+	Written Fate = iota
+	// Late: the delivery had moved on before. The attempt was kept as evidence;
+	// what it means must be decided again from fresh state.
+	Late
+)
+
+// Joined is what [Joiner] decides under the notification's lock.
+type Joined struct {
+	Next   []Start
+	Events []Event
+}
+
+// Joiner decides, from all deliveries of a notification in their state after the
+// flush, what comes next. touched are those that this flush changed.
+type Joiner func(r Record, touched []DeliveryID) Joined
+
+const updateDeliveries = `
+with r as (
+  select * from unnest($1::uuid[], $2::int2[], $3::int2[], $4::int4[], $5::text[], $6::bool[], $7::text[],
+    $8::int2[], $9::int2[], $10::int2[], $11::int2[], $12::timestamptz[])
+    as r (id, step, target, turn, status, final, because, attempts, throttles, crashes, repeats, finished_at)
+)
+update dispatcher.deliveries d
+set turn = d.turn + 1, status = r.status, final = r.final, because = r.because, attempts = r.attempts, throttles = r.throttles,
+  crashes = r.crashes, repeats = r.repeats, finished_at = r.finished_at, job_id = null, claimed_by = null, claimed_at = null
+from r
+where d.notification_id = r.id and d.step = r.step and d.target = r.target and d.turn = r.turn and not d.final
+returning d.notification_id, d.step, d.target`
+
+// An attempt that the reaper wrote as unknown is corrected by the worker that
+// made the call, should it be alive after all.
+const insertAttempts = `
+insert into dispatcher.attempts as a (notification_id, step, target, turn, n, http_status, duration_us, retry_after_ms, started_at,
+  id, node, possible_duplicate, account, outcome, provider_code, provider_message_id, detail)
+select * from unnest($1::uuid[], $2::int2[], $3::int2[], $4::int4[], $5::int2[], $6::int2[], $7::int8[], $8::int8[], $9::timestamptz[],
+  $10::uuid[], $11::uuid[], $12::bool[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[])
+on conflict (notification_id, step, target, turn) do update set
+  http_status = excluded.http_status, duration_us = excluded.duration_us, retry_after_ms = excluded.retry_after_ms,
+  id = excluded.id, outcome = excluded.outcome, provider_code = excluded.provider_code,
+  provider_message_id = excluded.provider_message_id, detail = excluded.detail
+where a.outcome = 'unknown' and a.id <> excluded.id
+returning notification_id, step, target`
+
+const readAttemptIDs = `
+select a.notification_id, a.step, a.target, a.id
+from unnest($1::uuid[], $2::int2[], $3::int2[], $4::int4[]) as k (id, step, target, turn)
+join dispatcher.attempts a on a.notification_id = k.id and a.step = k.step and a.target = k.target and a.turn = k.turn`
+
+const deleteWaits = `
+delete from dispatcher.waits w
+using unnest($1::uuid[], $2::int2[], $3::int2[], $4::int4[]) as k (id, step, target, turn)
+where w.notification_id = k.id and w.step = k.step and w.target = k.target and w.turn <= k.turn`
+
+const insertSuppressions = `
+insert into dispatcher.suppressions as s (project, channel, address, reason, source, created_at, until)
+select distinct on (project, channel, address) * from unnest($1::text[], $2::text[], $3::bytea[], $4::text[], $5::text[],
+  $6::timestamptz[], $7::timestamptz[]) as r (project, channel, address, reason, source, created_at, until)
+order by project, channel, address
+on conflict (project, channel, address) do update set
+  reason = excluded.reason, source = excluded.source, created_at = excluded.created_at, until = excluded.until
+where s.until is not null and (excluded.until is null or excluded.until > s.until)`
+
+// Record writes results in one transaction. No two of them may name the same
+// delivery. A result whose turn is no longer the row's is [Late]: its attempt is
+// kept and nothing else of it is written. A result that an earlier call already
+// committed, although its answer was lost, is [Written].
+func (s *Store) Record(ctx context.Context, results []Result, join Joiner) ([]Fate, error) {
+	fates := make([]Fate, len(results))
+	err := s.inTx(ctx, func(tx pgx.Tx) error {
+		if err := lockJoins(ctx, tx, results); err != nil {
+			return err
+		}
+		moved, err := move(ctx, tx, results, fates)
+		if err != nil {
+			return err
+		}
+		joined, err := joins(ctx, tx, moved, join)
+		if err != nil {
+			return err
+		}
+		p, b := newPack(), &pgx.Batch{}
+		var starts []Start
+		var events []Event
+		var waits []Wait
+		var suppressions []*Suppression
+		var waited []*Result
+		for _, r := range moved {
+			starts, events = append(starts, r.Next...), append(events, r.Events...)
+			switch {
+			case r.Wait != nil:
+				waits = append(waits, *r.Wait)
+			case r.Waited:
+				waited = append(waited, r)
+			}
+			if r.Suppress != nil {
+				suppressions = append(suppressions, r.Suppress)
+			}
+		}
+		starts, events = append(starts, joined.Next...), append(events, joined.Events...)
+		queueStarts(p, starts)
+		if err := p.insert(ctx, tx, s.queue); err != nil {
+			return err
+		}
+		queueWaits(b, waits)
+		queueWaitDeletes(b, waited)
+		queueSuppressions(b, suppressions)
+		queueInserts(b, starts)
+		queueEvents(b, events)
+		return send(ctx, tx, b)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("record: %w", err)
+	}
+	return fates, nil
+}
+
+// lockJoins takes the row lock under which deliveries of one notification decide
+// together. It is a weak lock: foreign keys do not wait for it.
+func lockJoins(ctx context.Context, tx pgx.Tx, results []Result) error {
+	var ids []uuid.UUID
+	for i := range results {
+		if results[i].Join {
+			ids = append(ids, results[i].Notification)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	_, err := tx.Exec(ctx, "select from dispatcher.notifications where id = any($1) order by id for no key update", ids)
+	if err != nil {
+		return fmt.Errorf("lock notifications: %w", err)
+	}
+	return nil
+}
+
+// move writes attempts and the deliveries' new state, sets fates and returns the
+// results whose delivery moved in this transaction.
+func move(ctx context.Context, tx pgx.Tx, results []Result, fates []Fate) ([]*Result, error) {
+	b := &pgx.Batch{}
+	queueUpdates(b, results)
+	attempted := queueAttempts(b, results)
+	answers := tx.SendBatch(ctx, b)
+	movedIDs, err := collectIDs(answers.Query())
+	if err != nil {
+		_ = answers.Close()
+		return nil, fmt.Errorf("update deliveries: %w", err)
+	}
+	keptIDs := map[DeliveryID]bool{}
+	if attempted {
+		if keptIDs, err = collectIDs(answers.Query()); err != nil {
+			_ = answers.Close()
+			return nil, fmt.Errorf("insert attempts: %w", err)
+		}
+	}
+	if err := answers.Close(); err != nil {
+		return nil, fmt.Errorf("update deliveries: %w", err)
+	}
+	var moved []*Result
+	var doubtful []int
+	for i := range results {
+		r := &results[i]
+		switch {
+		case movedIDs[r.DeliveryID]:
+			moved = append(moved, r)
+		case r.Attempt != nil && !keptIDs[r.DeliveryID]:
+			doubtful = append(doubtful, i)
+		default:
+			fates[i] = Late
+		}
+	}
+	return moved, settle(ctx, tx, results, doubtful, fates)
+}
+
+// settle tells results that an earlier call committed from those that came after
+// somebody else's: the attempt's id was made before the first try.
+func settle(ctx context.Context, tx pgx.Tx, results []Result, doubtful []int, fates []Fate) error {
+	if len(doubtful) == 0 {
+		return nil
+	}
+	var k keys
+	for _, i := range doubtful {
+		fates[i] = Late
+		k.add(results[i].DeliveryID, results[i].Turn)
+	}
+	rows, err := tx.Query(ctx, readAttemptIDs, k.ids, k.step, k.target, k.turn)
+	if err != nil {
+		return fmt.Errorf("read attempts: %w", err)
+	}
+	ours := map[DeliveryID]uuid.UUID{}
+	var d DeliveryID
+	var id uuid.UUID
+	if _, err := pgx.ForEachRow(rows, []any{&d.Notification, &d.Step, &d.Target, &id}, func() error { ours[d] = id; return nil }); err != nil {
+		return fmt.Errorf("read attempts: %w", err)
+	}
+	for _, i := range doubtful {
+		if ours[results[i].DeliveryID] == results[i].Attempt.ID {
+			fates[i] = Written
+		}
+	}
+	return nil
+}
+
+// joins asks join about every notification whose deliveries decide together.
+func joins(ctx context.Context, tx pgx.Tx, moved []*Result, join Joiner) (Joined, error) {
+	touched := map[uuid.UUID][]DeliveryID{}
+	var ids []uuid.UUID
+	for _, r := range moved {
+		if !r.Join {
+			continue
+		}
+		if touched[r.Notification] == nil {
+			ids = append(ids, r.Notification)
+		}
+		touched[r.Notification] = append(touched[r.Notification], r.DeliveryID)
+	}
+	var all Joined
+	if len(ids) == 0 {
+		return all, nil
+	}
+	records, err := readRecords(ctx, tx, ids, false)
+	if err != nil {
+		return all, err
+	}
+	for _, r := range records {
+		j := join(r, touched[r.Notification.ID])
+		all.Next, all.Events = append(all.Next, j.Next...), append(all.Events, j.Events...)
+	}
+	return all, nil
+}

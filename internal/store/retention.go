@@ -1,0 +1,63 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+const deleteNotifications = `
+delete from dispatcher.notifications where id in (
+  select n.id from dispatcher.notifications n
+  where n.id < $1
+    and not exists (select from dispatcher.deliveries d where d.notification_id = n.id
+      and (not d.final or d.finished_at >= $2))
+  order by n.id limit $3
+  for update skip locked)`
+
+const deleteEvents = `
+delete from dispatcher.events where id in (
+  select e.id from dispatcher.events e
+  where e.at < $1 and not exists (select from dispatcher.notifications n where n.id = e.notification_id)
+  order by e.id limit $2)`
+
+const deleteKeys = `
+delete from dispatcher.idempotency_keys where (project, route, key) in (
+  select project, route, key from dispatcher.idempotency_keys where expires_at < $1 order by expires_at limit $2)`
+
+// Expire deletes, each at most batch rows at a time: notifications that ended
+// before the given instant with all that belongs to them, the events of
+// notifications that are gone, and idempotency keys past their time. It never
+// touches a notification that has not ended. more says that there may be more
+// to delete.
+func (s *Store) Expire(ctx context.Context, endedBefore, now time.Time, batch int) (deleted int64, more bool, err error) {
+	for _, step := range []struct {
+		sql  string
+		args []any
+	}{
+		{deleteNotifications, []any{firstIDAt(endedBefore), endedBefore, batch}},
+		{deleteEvents, []any{endedBefore, batch}},
+		{deleteKeys, []any{now, batch}},
+	} {
+		tag, err := s.pool.Exec(ctx, step.sql, step.args...)
+		if err != nil {
+			return deleted, false, fmt.Errorf("expire: %w", err)
+		}
+		deleted += tag.RowsAffected()
+		more = more || tag.RowsAffected() == int64(batch)
+	}
+	return deleted, more, nil
+}
+
+// firstIDAt returns the smallest UUIDv7 of an instant.
+func firstIDAt(t time.Time) uuid.UUID {
+	var id uuid.UUID
+	ms := uint64(max(t.UnixMilli(), 0)) //nolint:gosec // not negative
+	for i := range 6 {
+		id[i] = byte(ms >> (40 - 8*i)) //nolint:gosec // the low byte is meant
+	}
+	id[6], id[8] = 0x70, 0x80
+	return id
+}

@@ -1,0 +1,263 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/notification-dispatcher/dispatcher/internal/notify"
+)
+
+// EnvelopeSize is the most deliveries one job carries.
+const EnvelopeSize = 25
+
+// EnvelopeVersion is the version of a job's arguments.
+const EnvelopeVersion = 1
+
+// Envelope is one job: deliveries of one project, channel and priority that
+// became due together. Its JSON form is the job's arguments, which a node of the
+// previous version must be able to read.
+type Envelope struct {
+	Version  int             `json:"v"`
+	Project  string          `json:"p"`
+	Channel  notify.Channel  `json:"c"`
+	Priority notify.Priority `json:"-"` // the job's own
+	Items    []Item          `json:"i"`
+}
+
+// Item is one delivery of an envelope: what a worker must know to refuse the
+// call without asking the database.
+type Item struct {
+	ID     uuid.UUID `json:"n"`
+	Step   int16     `json:"s"`
+	Target int16     `json:"t"`
+	Turn   int32     `json:"u"`
+	Ends   int64     `json:"e"`           // when the step's time is over, Unix milliseconds
+	Pinned string    `json:"a,omitempty"` // the account that the step names
+	Scopes []string  `json:"o,omitempty"` // the target's own, relative to the account
+}
+
+// Delivery names the item's delivery.
+func (i Item) Delivery() DeliveryID { return DeliveryID{i.ID, i.Step, i.Target} }
+
+// EndsAt is when the step's time is over.
+func (i Item) EndsAt() time.Time { return time.UnixMilli(i.Ends) }
+
+// item returns the envelope's item for a delivery.
+func (d *Delivery) item() Item {
+	return Item{d.Notification, d.Step, d.Target, d.Turn, d.EndsAt.UnixMilli(), d.Pinned, d.Scopes}
+}
+
+// Start is a delivery to create: with a wait, or due now and queued.
+type Start struct {
+	Delivery
+	Wait *Wait // Turn and identity are taken from the delivery
+}
+
+// pack groups items into envelopes of at most [EnvelopeSize], keeping order.
+// assign is told which job each of them went into once ids are known.
+type pack struct {
+	envelopes []Envelope
+	owners    [][]*int64
+	open      map[packKey]int
+}
+
+type packKey struct {
+	project  string
+	channel  notify.Channel
+	priority notify.Priority
+}
+
+func newPack() *pack { return &pack{open: map[packKey]int{}} }
+
+// add puts a delivery into an envelope; its JobID is set by insert.
+func (p *pack) add(d *Delivery) {
+	project, channel, priority := d.Project, d.Channel, d.Priority
+	key := packKey{project, channel, priority}
+	i, ok := p.open[key]
+	if !ok || len(p.envelopes[i].Items) == EnvelopeSize {
+		i = len(p.envelopes)
+		p.open[key] = i
+		p.envelopes = append(p.envelopes, Envelope{
+			Version: EnvelopeVersion, Project: project, Channel: channel, Priority: priority,
+		})
+		p.owners = append(p.owners, nil)
+	}
+	p.envelopes[i].Items = append(p.envelopes[i].Items, d.item())
+	p.owners[i] = append(p.owners[i], &d.JobID)
+}
+
+// insert puts the envelopes into the queue and hands out their ids.
+func (p *pack) insert(ctx context.Context, tx pgx.Tx, q Queue) error {
+	if len(p.envelopes) == 0 {
+		return nil
+	}
+	ids, err := q.Insert(ctx, tx, p.envelopes)
+	if err != nil {
+		return fmt.Errorf("insert jobs: %w", err)
+	}
+	for i, owners := range p.owners {
+		for _, owner := range owners {
+			*owner = ids[i]
+		}
+	}
+	return nil
+}
+
+// queueStarts packs those of starts that are due now.
+func queueStarts(p *pack, starts []Start) {
+	for i := range starts {
+		if starts[i].Wait == nil {
+			p.add(&starts[i].Delivery)
+		}
+	}
+}
+
+const insertDeliveries = `
+insert into dispatcher.deliveries (notification_id, step, target, targets, round, turn, priority, job_id,
+  started_at, ends_at, expires_at, address, project, channel, status, started_because, because, pinned, scopes)
+select id, step, target, targets, round, turn, priority, job, started, ends, expires, address, project, channel, status, why, because,
+  pinned, string_to_array(scopes, ' ')
+from unnest($1::uuid[], $2::int2[], $3::int2[], $4::int2[], $5::int2[], $6::int4[], $7::int2[], $8::int8[],
+  $9::timestamptz[], $10::timestamptz[], $11::timestamptz[], $12::bytea[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[],
+  $18::text[], $19::text[])
+  as r (id, step, target, targets, round, turn, priority, job, started, ends, expires, address, project, channel, status, why, because,
+  pinned, scopes)
+on conflict do nothing`
+
+const insertWaits = `
+insert into dispatcher.waits (notification_id, step, target, turn, priority, due, since, project, channel, reason, scope)
+select * from unnest($1::uuid[], $2::int2[], $3::int2[], $4::int4[], $5::int2[], $6::timestamptz[], $7::timestamptz[],
+  $8::text[], $9::text[], $10::text[], $11::text[])
+on conflict (notification_id, step, target) do update set
+  turn = excluded.turn, due = excluded.due, since = excluded.since, reason = excluded.reason, scope = excluded.scope`
+
+// deliveryColumns gathers rows column by column for unnest.
+type deliveryColumns struct {
+	ids                                    []uuid.UUID
+	step, target, targets, round, priority []int16
+	turn                                   []int32
+	job                                    []*int64
+	started, ends, expires                 []time.Time
+	address                                [][]byte
+	project, channel, status, startedWhy   []string
+	because, pinned, scopes                []*string
+}
+
+// queueInserts adds the statements that create starts to b.
+func queueInserts(b *pgx.Batch, starts []Start) {
+	if len(starts) == 0 {
+		return
+	}
+	var c deliveryColumns
+	var waits []Wait
+	for i := range starts {
+		s := &starts[i]
+		c.ids = append(c.ids, s.Notification)
+		c.step = append(c.step, s.Step)
+		c.target = append(c.target, s.Target)
+		c.targets = append(c.targets, s.Targets)
+		c.round = append(c.round, s.Round)
+		c.turn = append(c.turn, s.Turn)
+		c.priority = append(c.priority, int16(s.Priority))
+		c.started = append(c.started, s.StartedAt)
+		c.ends = append(c.ends, s.EndsAt)
+		c.expires = append(c.expires, s.ExpiresAt)
+		c.address = append(c.address, s.Address[:])
+		c.project = append(c.project, s.Project)
+		c.channel = append(c.channel, string(s.Channel))
+		c.startedWhy = append(c.startedWhy, s.StartedWhy)
+		c.because = append(c.because, nullText(s.Because))
+		c.pinned = append(c.pinned, nullText(s.Pinned))
+		c.scopes = append(c.scopes, nullText(strings.Join(s.Scopes, " "))) // scopes hold no space
+		if s.Wait == nil {
+			c.job = append(c.job, &s.JobID)
+			c.status = append(c.status, string(notify.Queued))
+			continue
+		}
+		c.job = append(c.job, nil)
+		c.status = append(c.status, string(notify.Waiting))
+		w := *s.Wait
+		w.DeliveryID, w.Turn, w.Project, w.Channel, w.Priority = s.DeliveryID, s.Turn, s.Project, s.Channel, s.Priority
+		waits = append(waits, w)
+	}
+	b.Queue(insertDeliveries, c.ids, c.step, c.target, c.targets, c.round, c.turn, c.priority, c.job, c.started, c.ends,
+		c.expires, c.address, c.project, c.channel, c.status, c.startedWhy, c.because, c.pinned, c.scopes)
+	queueWaits(b, waits)
+}
+
+// queueWaits adds the statement that writes waits to b.
+func queueWaits(b *pgx.Batch, waits []Wait) {
+	if len(waits) == 0 {
+		return
+	}
+	var (
+		ids                             []uuid.UUID
+		step, target, priority          []int16
+		turn                            []int32
+		due, since                      []time.Time
+		project, channel, reason, scope []string
+	)
+	for _, w := range waits {
+		ids, step, target, turn = append(ids, w.Notification), append(step, w.Step), append(target, w.Target), append(turn, w.Turn)
+		priority, due, since = append(priority, int16(w.Priority)), append(due, w.Due), append(since, w.Since)
+		project, channel = append(project, w.Project), append(channel, string(w.Channel))
+		reason, scope = append(reason, string(w.Reason)), append(scope, w.Scope)
+	}
+	b.Queue(insertWaits, ids, step, target, turn, priority, due, since, project, channel, reason, scope)
+}
+
+// Event is one line of a notification's story.
+type Event struct {
+	At      time.Time
+	ID      DeliveryID
+	Whole   bool // about the notification, not one delivery of it
+	Project string
+	Type    string
+	Because string
+	Final   bool // the notification ends with it
+}
+
+const insertEvents = `
+insert into dispatcher.events (at, notification_id, step, target, project, type, because, final)
+select * from unnest($1::timestamptz[], $2::uuid[], $3::int2[], $4::int2[], $5::text[], $6::text[], $7::text[], $8::bool[])`
+
+// queueEvents adds the events' lock and the events to b. They must be the last
+// statements before the commit.
+func queueEvents(b *pgx.Batch, events []Event) {
+	if len(events) == 0 {
+		return
+	}
+	var (
+		at            []time.Time
+		ids           []uuid.UUID
+		step, target  []*int16
+		project, kind []string
+		because       []*string
+		final         []bool
+	)
+	for i := range events {
+		e := &events[i]
+		at, ids, project, kind = append(at, e.At), append(ids, e.ID.Notification), append(project, e.Project), append(kind, e.Type)
+		because, final = append(because, nullText(e.Because)), append(final, e.Final)
+		if e.Whole {
+			step, target = append(step, nil), append(target, nil)
+		} else {
+			step, target = append(step, &e.ID.Step), append(target, &e.ID.Target)
+		}
+	}
+	b.Queue("select pg_advisory_xact_lock($1)", eventsLock)
+	b.Queue(insertEvents, at, ids, step, target, project, kind, because, final)
+}
+
+// send runs a batch in tx and returns the first error.
+func send(ctx context.Context, tx pgx.Tx, b *pgx.Batch) error {
+	if b.Len() == 0 {
+		return nil
+	}
+	return tx.SendBatch(ctx, b).Close()
+}

@@ -1,0 +1,156 @@
+// Package store keeps Dispatcher's state in Postgres. Statements on the hot path
+// take many rows at once; who gathers them is package dispatch. Times are given
+// by the caller except where the database's clock is the point.
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Store is the database. It is safe for concurrent use.
+type Store struct {
+	pool  *pgxpool.Pool
+	queue Queue
+	auth  *authCache
+}
+
+// Queue puts envelopes into the job queue inside a transaction and returns one
+// job id for each, in order.
+type Queue interface {
+	Insert(ctx context.Context, tx pgx.Tx, envelopes []Envelope) ([]int64, error)
+}
+
+// Options configure [Open]. Zero fields take their defaults.
+type Options struct {
+	// MaxConnections of the pool; default 16.
+	MaxConnections int
+	// Name is the application_name, default "dispatcher".
+	Name string
+}
+
+// Open connects to a database. It does not wait for it to answer: a service must
+// start while its database is away. The caller closes the store.
+func Open(ctx context.Context, databaseURL string, o Options) (*Store, error) {
+	cfg, err := pgxpool.ParseConfig(databaseURL)
+	if err != nil {
+		return nil, errors.New("the database URL cannot be parsed") // the parser's own words may hold the password
+	}
+	cfg.MaxConns = 16
+	if o.MaxConnections > 0 {
+		cfg.MaxConns = int32(min(o.MaxConnections, 1000))
+	}
+	params := cfg.ConnConfig.RuntimeParams
+	if params["application_name"] == "" {
+		params["application_name"] = "dispatcher"
+		if o.Name != "" {
+			params["application_name"] = o.Name
+		}
+	}
+	// A process that dies or is cut off in mid-transaction must not hold locks
+	// for longer than the others wait for it.
+	params["idle_in_transaction_session_timeout"] = "30000"
+	// A flush that meets a stranger's row lock gives up and is tried again.
+	params["lock_timeout"] = "5000"
+	cfg.ConnConfig.ConnectTimeout = 5 * time.Second
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	return New(pool), nil
+}
+
+// New wraps a pool, which the store then owns.
+func New(pool *pgxpool.Pool) *Store {
+	return &Store{pool: pool, auth: newAuthCache()}
+}
+
+// Pool returns the connections, for River and for tests.
+func (s *Store) Pool() *pgxpool.Pool { return s.pool }
+
+// SetQueue gives the store its job queue. It is called once, before the first
+// write: queue and store need each other, and this is where the knot is tied.
+func (s *Store) SetQueue(q Queue) { s.queue = q }
+
+// Close closes all connections.
+func (s *Store) Close() { s.pool.Close() }
+
+// Ready reports why the database cannot be worked with now, nil if it can.
+func (s *Store) Ready(ctx context.Context) error {
+	if err := s.pool.Ping(ctx); err != nil {
+		return fmt.Errorf("ping database: %w", err)
+	}
+	return nil
+}
+
+// eventsLock is the key of the transaction-level advisory lock under which
+// events are written; see the events table.
+const eventsLock int64 = 0x6576656e7473 // "events"
+
+// inTx runs do in a transaction on one connection.
+func (s *Store) inTx(ctx context.Context, do func(tx pgx.Tx) error) error {
+	return pgx.BeginFunc(ctx, s.pool, do)
+}
+
+// Class sorts database errors by what can be done about them.
+type Class int
+
+// The classes.
+const (
+	// Other is not the database's answer, or one that no retry mends.
+	Other Class = iota
+	// BadRow is SQLSTATE class 22 or 23: one of the rows cannot be stored.
+	BadRow
+	// Transient is class 40, 53, 55, 57, 58 or a broken connection: the same
+	// statements may work later, and whether they already did is open.
+	Transient
+)
+
+// Classify returns the class of err.
+func Classify(err error) Class {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		if err == nil || errors.Is(err, context.Canceled) {
+			return Other
+		}
+		return Transient
+	}
+	switch pg.Code[:2] {
+	case "22", "23":
+		return BadRow
+	case "08", "40", "53", "55", "57", "58":
+		return Transient
+	}
+	return Other
+}
+
+// null turns a zero time into NULL.
+func null(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+// nullText turns an empty text into NULL.
+func nullText(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+// zero turns NULL into a zero value.
+func zero[T any](p *T) T {
+	var z T
+	if p == nil {
+		return z
+	}
+	return *p
+}
