@@ -18,13 +18,14 @@ func (d Duration) Std() time.Duration { return time.Duration(d) }
 // MarshalText implements [encoding.TextMarshaler].
 func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
 
-// UnmarshalText implements [encoding.TextUnmarshaler].
+// UnmarshalText implements [encoding.TextUnmarshaler]. It reads one to four
+// numbers with units, such as "90s", "1h30m" or "2.5s"; units are ms, s, m and h.
 func (d *Duration) UnmarshalText(b []byte) error {
-	v, err := time.ParseDuration(string(b))
-	if err != nil {
-		return errors.New(`must be a duration such as "90s" or "2m30s"`)
+	v, ok := parseDuration(string(b))
+	if !ok {
+		return errors.New(durationDetail)
 	}
-	*d = Duration(v)
+	*d = v
 	return nil
 }
 
@@ -51,9 +52,11 @@ func (e *EmailAddress) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	if dec.PeekKind() == '"' {
 		return json.UnmarshalDecode(dec, &e.Address)
 	}
-	type plain EmailAddress // without this method
-	return json.UnmarshalDecode(dec, (*plain)(e))
+	return json.UnmarshalDecode(dec, (*emailObject)(e))
 }
+
+// emailObject is an [EmailAddress] in its long form, without its decoder.
+type emailObject EmailAddress
 
 // Encode writes v as the JSON that is stored and answered: deterministic, with
 // its nil slices as empty arrays.
