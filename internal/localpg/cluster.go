@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/url"
 	"path/filepath"
+	"runtime"
 	"sync"
 )
 
@@ -55,10 +56,27 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 	if len(found) == 0 {
 		return nil, ErrNoPrograms
 	}
+	c, err := start(ctx, found, cfg)
+	if err != nil {
+		return nil, err
+	}
+	go c.outlive()
+	return c, nil
+}
+
+func start(ctx context.Context, found []programs, cfg Config) (*Cluster, error) {
 	if cfg.Folder == "" {
 		return startThrowaway(ctx, found[0], cfg.Settings)
 	}
 	return startKept(ctx, found, cfg)
+}
+
+// outlive keeps the cluster from the garbage collector while its server runs: a
+// caller may keep the URL only, and a collected lock or pipe closes itself, which
+// tells others that this process is gone.
+func (c *Cluster) outlive() {
+	<-c.server.exited
+	runtime.KeepAlive(c)
 }
 
 // URL returns the connection URL of a database, which need not exist. A new

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -41,6 +42,18 @@ func TestThrowawayClusterAnswersAndLeavesNothing(t *testing.T) {
 	if conn, err := pgx.Connect(t.Context(), address); err == nil {
 		_ = conn.Close(t.Context())
 		t.Error("after Stop, the server still answers")
+	}
+}
+
+func TestClusterLivesWhenOnlyItsURLIsKept(t *testing.T) {
+	start(t, localpg.Config{}) // Or the test is skipped here.
+	address := startForgotten(t)
+	for range 3 {
+		runtime.GC()
+	}
+	start(t, localpg.Config{}) // It removes what looks left behind.
+	if got := query(t, address, "SELECT 'here'"); got != "here" {
+		t.Errorf("the server says %q", got)
 	}
 }
 
@@ -147,6 +160,17 @@ func TestInterruptedInitializationIsRepeated(t *testing.T) {
 	if _, err := os.Stat(draft); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the draft: %v, want it gone", err)
 	}
+}
+
+// startForgotten starts a cluster that ends with the process, and keeps no
+// reference to it.
+func startForgotten(t *testing.T) (address string) {
+	t.Helper()
+	c, err := localpg.Start(t.Context(), localpg.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.URL("postgres")
 }
 
 // socketsOf returns the socket folder in a cluster's URL.

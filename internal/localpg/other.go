@@ -7,7 +7,7 @@ import (
 	"errors"
 )
 
-type server struct{}
+type server struct{ exited chan struct{} }
 
 func (*server) stop() error { return nil }
 
