@@ -22,9 +22,9 @@ func (p *Provider) Check(m *channels.Message) error {
 			Field: textField(m.Content), Reason: fmt.Sprintf("must have at most %d characters for sms", maxBody),
 		}
 	}
-	if n, _ := Segments(text); p.cfg.MaxSegments > 0 && n > p.cfg.MaxSegments {
+	if n, _ := Segments(text); p.maxSegments > 0 && n > p.maxSegments {
 		return &channels.CheckError{
-			Field: textField(m.Content), Reason: fmt.Sprintf("must fit into %d sms segments", p.cfg.MaxSegments),
+			Field: textField(m.Content), Reason: fmt.Sprintf("must fit into %d sms segments", p.maxSegments),
 		}
 	}
 	return nil

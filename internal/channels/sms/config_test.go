@@ -1,6 +1,7 @@
 package sms
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -54,6 +55,13 @@ func TestNewNeverRepeatsASecret(t *testing.T) {
 	cfg.APIKeySID, cfg.APIKeySecret = "hunter2", secret.New("hunter2")
 	if _, err := New("twilio-main", cfg); err == nil || strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), authToken) {
 		t.Errorf("New: %v", err)
+	}
+}
+
+func TestAPrintedProviderShowsNoToken(t *testing.T) {
+	p := provider(t, config(""))
+	if text := fmt.Sprintf("%+v %+v", p, p.client); strings.Contains(text, authToken) {
+		t.Error(text)
 	}
 }
 

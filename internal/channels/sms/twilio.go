@@ -20,10 +20,12 @@ const (
 
 // Provider sends SMS through Twilio.
 type Provider struct {
-	account string
-	cfg     Config
-	client  *twilio.Client
-	now     func() time.Time
+	account       string
+	from, service string // one of them may be empty
+	smartEncoded  bool
+	maxSegments   int // 0: no limit
+	client        *twilio.Client
+	now           func() time.Time
 }
 
 var (
@@ -39,7 +41,10 @@ func New(account string, cfg Config) (*Provider, error) {
 	if err := errors.Join(err, cfg.problems()); err != nil {
 		return nil, err
 	}
-	return &Provider{account: account, cfg: cfg, client: client, now: time.Now}, nil
+	return &Provider{
+		account: account, from: cfg.From, service: cfg.MessagingServiceSID,
+		smartEncoded: cfg.SmartEncoded, maxSegments: cfg.MaxSegments, client: client, now: time.Now,
+	}, nil
 }
 
 // Info implements [channels.Provider]. No status callback is asked for, so that
@@ -59,13 +64,13 @@ func (p *Provider) Send(ctx context.Context, m *channels.Message) channels.Resul
 	}
 	params := &openapi.CreateMessageParams{}
 	params.SetTo(m.To.Phone).SetBody(m.Content.SMSText()).SetValidityPeriod(validity)
-	if p.cfg.From != "" {
-		params.SetFrom(p.cfg.From)
+	if p.from != "" {
+		params.SetFrom(p.from)
 	}
-	if p.cfg.MessagingServiceSID != "" {
-		params.SetMessagingServiceSid(p.cfg.MessagingServiceSID)
+	if p.service != "" {
+		params.SetMessagingServiceSid(p.service)
 	}
-	if p.cfg.SmartEncoded {
+	if p.smartEncoded {
 		params.SetSmartEncoded(true)
 	}
 	return twilio.Result(ctx, p.client.CreateMessage(ctx, params), notify.SMS, m.To)

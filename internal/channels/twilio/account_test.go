@@ -1,6 +1,7 @@
 package twilio
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -27,8 +28,12 @@ func TestNewClientTakesATokenOrAKey(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got.user != c.user || got.password != c.password || got.base != vendorURL {
-				t.Errorf("client calls %s as %s", got.base, got.user)
+			user, password := got.credentials()
+			if user != c.user || password != c.password || got.base != vendorURL {
+				t.Errorf("client calls %s as %s", got.base, user)
+			}
+			if text := fmt.Sprintf("%+v %#v", got, got); strings.Contains(text, c.password) {
+				t.Errorf("a printed client shows its password: %s", text)
 			}
 		})
 	}

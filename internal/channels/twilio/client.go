@@ -21,10 +21,10 @@ const connections = 256
 
 // Client creates messages for one account. It is safe for concurrent use.
 type Client struct {
-	sid            string
-	user, password string
-	base           string
-	http           *http.Client
+	sid         string
+	credentials func() (user, password string) // not the values, which %+v of the fields would print
+	base        string
+	http        *http.Client
 }
 
 // NewClient returns the client of a, or every problem of a joined, each beginning
@@ -37,11 +37,7 @@ func NewClient(a Account) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	user, password := a.credentials()
-	return &Client{
-		sid: a.AccountSID, user: user, password: password, base: base,
-		http: channels.NewHTTPClient(connections),
-	}, nil
+	return &Client{sid: a.AccountSID, credentials: a.credentials, base: base, http: channels.NewHTTPClient(connections)}, nil
 }
 
 // CreateMessage makes the one call that sends a message and returns what came of
@@ -88,7 +84,7 @@ func (k *call) SendRequest(
 		req.Header.Set(name, fmt.Sprint(value))
 	}
 	req.Header.Set("Accept", "application/json")
-	req.SetBasicAuth(k.client.user, k.client.password)
+	req.SetBasicAuth(k.client.credentials())
 	k.exchange = channels.Do(k.client.http, req)
 	return nil, errRecorded
 }

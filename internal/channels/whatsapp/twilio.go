@@ -1,0 +1,129 @@
+package whatsapp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"regexp"
+	"strings"
+
+	openapi "github.com/twilio/twilio-go/rest/api/v2010"
+
+	"github.com/notification-dispatcher/dispatcher/internal/channels"
+	"github.com/notification-dispatcher/dispatcher/internal/channels/twilio"
+	"github.com/notification-dispatcher/dispatcher/internal/notify"
+)
+
+// TwilioConfig is an account at Twilio for WhatsApp.
+//
+// What it takes to send for real: a WhatsApp sender registered in the Twilio
+// Console (Messaging > Senders), which links a number to a WhatsApp Business
+// Account, and templates made in its Content Template Builder and approved by
+// WhatsApp. The Console's sandbox number works at once for those who join it.
+type TwilioConfig struct {
+	twilio.Account `yaml:",inline"`
+	// From is the sender's number in E.164, with or without "whatsapp:" before it.
+	From string `yaml:"from"`
+	// MessagingServiceSID is MG and 32 hexadecimal digits: a service with a
+	// WhatsApp sender in its pool. Either it or From is required; with both, From
+	// must be in the pool.
+	MessagingServiceSID string `yaml:"messaging_service_sid"`
+}
+
+// prefix marks an address of WhatsApp's at Twilio.
+const prefix = "whatsapp:"
+
+var (
+	number     = regexp.MustCompile(`^\+[1-9][0-9]{5,14}$`)
+	contentSID = regexp.MustCompile(`^HX[0-9a-fA-F]{32}$`)
+)
+
+// maxTwilioBody is how many characters Twilio takes in Body.
+const maxTwilioBody = 1600
+
+// problems returns what is wrong with c beside its account.
+func (c TwilioConfig) problems() error {
+	var problems []error
+	switch {
+	case c.From == "" && c.MessagingServiceSID == "":
+		problems = append(problems, errors.New("from: is required, or messaging_service_sid"))
+	case c.From != "" && !number.MatchString(strings.TrimPrefix(c.From, prefix)):
+		problems = append(problems, errors.New("from: must be a number in E.164"))
+	}
+	if c.MessagingServiceSID != "" && !twilio.IsSID("MG", c.MessagingServiceSID) {
+		problems = append(problems, errors.New("messaging_service_sid: must be MG and 32 hexadecimal digits"))
+	}
+	return errors.Join(problems...)
+}
+
+// Twilio sends WhatsApp messages through Twilio.
+type Twilio struct {
+	account string
+	from    string // with its prefix, or empty
+	service string
+	client  *twilio.Client
+}
+
+var (
+	_ channels.Provider = (*Twilio)(nil)
+	_ channels.Checker  = (*Twilio)(nil)
+	_ channels.Scoper   = (*Twilio)(nil)
+)
+
+// NewTwilio returns the provider of one account, or every problem of its
+// configuration joined, each beginning with its yaml key.
+func NewTwilio(account string, cfg TwilioConfig) (*Twilio, error) {
+	client, err := twilio.NewClient(cfg.Account)
+	if err := errors.Join(err, cfg.problems()); err != nil {
+		return nil, err
+	}
+	p := &Twilio{account: account, service: cfg.MessagingServiceSID, client: client}
+	if cfg.From != "" {
+		p.from = prefix + strings.TrimPrefix(cfg.From, prefix)
+	}
+	return p, nil
+}
+
+// Info implements [channels.Provider]. No status callback is asked for, so that
+// nothing is learned of a message after Twilio took it.
+func (p *Twilio) Info() channels.Info {
+	return channels.Info{Account: p.account, Channel: notify.WhatsApp, Provider: "twilio", MaxObservable: notify.Sent}
+}
+
+// Scopes implements [channels.Scoper].
+func (p *Twilio) Scopes(t notify.Target) []string { return twilio.Scopes(notify.WhatsApp, t) }
+
+// Check implements [channels.Checker].
+func (p *Twilio) Check(m *channels.Message) error {
+	if t := template(m.Content); t != nil {
+		if !contentSID.MatchString(t.Name) {
+			return &channels.CheckError{Field: templateName, Reason: "must be a content sid of twilio: HX and 32 hexadecimal digits"}
+		}
+		return nil
+	}
+	return checkText(m.Content, maxTwilioBody)
+}
+
+// Send implements [channels.Provider]. A template goes alone: beside a body,
+// Twilio may take the body for the message.
+func (p *Twilio) Send(ctx context.Context, m *channels.Message) channels.Result {
+	params := &openapi.CreateMessageParams{}
+	params.SetTo(prefix + m.To.Phone)
+	if p.from != "" {
+		params.SetFrom(p.from)
+	}
+	if p.service != "" {
+		params.SetMessagingServiceSid(p.service)
+	}
+	if t := template(m.Content); t == nil {
+		params.SetBody(m.Content.WhatsAppText())
+	} else {
+		params.SetContentSid(t.Name)
+		if len(t.Variables) > 0 {
+			// A map of strings has JSON, its keys in order.
+			variables, _ := json.Marshal(t.Variables)
+			params.SetContentVariables(string(variables))
+		}
+	}
+	return twilio.Result(ctx, p.client.CreateMessage(ctx, params), notify.WhatsApp, m.To)
+}
