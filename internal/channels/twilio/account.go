@@ -7,7 +7,6 @@ import (
 	"errors"
 	"regexp"
 
-	"github.com/notification-dispatcher/dispatcher/internal/channels"
 	"github.com/notification-dispatcher/dispatcher/internal/secret"
 )
 
@@ -42,8 +41,8 @@ func IsSID(prefix, s string) bool {
 	return sid.MatchString(s) && s[:2] == prefix
 }
 
-// validate returns every problem of the account joined, each beginning with its
-// yaml key.
+// validate returns every problem of the credentials joined, each beginning with
+// its yaml key.
 func (a Account) validate() error {
 	var problems []error
 	problem := func(text string) { problems = append(problems, errors.New(text)) }
@@ -62,9 +61,6 @@ func (a Account) validate() error {
 	}
 	if hasKey && a.APIKeySecret.Empty() {
 		problem("api_key_secret: is required beside api_key_sid")
-	}
-	if _, err := channels.BaseURL(a.BaseURL, vendorURL); err != nil {
-		problems = append(problems, err)
 	}
 	return errors.Join(problems...)
 }

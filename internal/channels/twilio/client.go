@@ -30,11 +30,8 @@ type Client struct {
 // NewClient returns the client of a, or every problem of a joined, each beginning
 // with its yaml key.
 func NewClient(a Account) (*Client, error) {
-	if err := a.validate(); err != nil {
-		return nil, err
-	}
 	base, err := channels.BaseURL(a.BaseURL, vendorURL)
-	if err != nil {
+	if err := errors.Join(a.validate(), err); err != nil {
 		return nil, err
 	}
 	return &Client{sid: a.AccountSID, credentials: a.credentials, base: base, http: channels.NewHTTPClient(connections)}, nil

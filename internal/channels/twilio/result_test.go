@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	openapi "github.com/twilio/twilio-go/rest/api/v2010"
+
 	"github.com/notification-dispatcher/dispatcher/internal/channels"
 	"github.com/notification-dispatcher/dispatcher/internal/channels/channeltest"
 	"github.com/notification-dispatcher/dispatcher/internal/notify"
@@ -99,6 +101,14 @@ func TestTheCallNeverLeavesForAnotherHost(t *testing.T) {
 	}
 	if err == nil || errors.Is(err, errRecorded) || k.exchange.Status != 0 {
 		t.Errorf("SendRequest: %v, exchange %+v", err, k.exchange)
+	}
+}
+
+func TestACallThatCannotBeMadeHasDoneNoHarm(t *testing.T) {
+	c := &Client{sid: testSID, base: "http://no host", credentials: Account{}.credentials}
+	x := c.CreateMessage(t.Context(), &openapi.CreateMessageParams{})
+	if r := Result(t.Context(), x, notify.SMS, notify.Target{Phone: ana}); r.Outcome != notify.ProviderUnavailable {
+		t.Errorf("result %+v", r)
 	}
 }
 
