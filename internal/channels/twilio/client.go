@@ -57,7 +57,7 @@ var errRecorded = errors.New("exchange recorded")
 // call is one request as the SDK's transport. The SDK has no context, so that the
 // transport carries it, for the length of the call.
 type call struct {
-	ctx      context.Context //nolint:containedctx // the SDK's interface passes none
+	ctx      context.Context
 	client   *Client
 	exchange channels.Exchange
 }
