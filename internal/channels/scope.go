@@ -13,3 +13,17 @@ func RecipientScope(c notify.Channel, t notify.Target) string {
 	h := t.Hash(c)
 	return "to:" + hex.EncodeToString(h[:8])
 }
+
+// RequiredProvider names the provider that a target can be reached by, empty
+// where any of the channel's accounts will do.
+func RequiredProvider(t notify.Target) string {
+	switch {
+	case t.Device != nil:
+		return t.Device.Provider
+	case t.Slack != nil && t.Slack.WebhookURL != "":
+		return "slack-webhook"
+	case t.Slack != nil:
+		return "slack"
+	}
+	return ""
+}

@@ -277,3 +277,13 @@ func (d Decision) stopped() Decision {
 	d.State.Status, d.Because, d.Final = notify.Canceled, d.Stop, true
 	return d
 }
+
+// Impossible ends a delivery that this service cannot send, for a reason of our
+// own: [BecauseNoAccount] or [BecauseInvalid].
+func Impossible(s State, because string) Decision {
+	d := Decision{State: s}
+	if s.Stop != "" {
+		return d.stopped()
+	}
+	return d.end(notify.Failed, because)
+}

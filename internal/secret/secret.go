@@ -19,20 +19,33 @@ const redacted = "[redacted]"
 // In YAML it is either the text itself, or a mapping with one of the keys
 // "env" (the name of an environment variable) and "file" (a path; one trailing
 // newline is dropped). A file is read again whenever the configuration is.
-type Value struct{ text string }
+//
+// The text is behind a pointer because fmt calls no methods on unexported fields:
+// printing a struct that holds a Value in one shows an address and no more.
+type Value struct{ text *string }
 
 // New wraps text.
-func New(text string) Value { return Value{text} }
+func New(text string) Value {
+	if text == "" {
+		return Value{}
+	}
+	return Value{&text}
+}
 
 // Reveal returns the credential itself, for the one place that sends it.
-func (v Value) Reveal() string { return v.text }
+func (v Value) Reveal() string {
+	if v.text == nil {
+		return ""
+	}
+	return *v.text
+}
 
 // Empty reports whether there is no credential.
-func (v Value) Empty() bool { return v.text == "" }
+func (v Value) Empty() bool { return v.text == nil }
 
 // String implements [fmt.Stringer].
 func (v Value) String() string {
-	if v.text == "" {
+	if v.Empty() {
 		return ""
 	}
 	return redacted
@@ -57,10 +70,10 @@ func (v Value) MarshalYAML() (any, error) { return v.String(), nil }
 func (v *Value) UnmarshalYAML(n *yaml.Node) error {
 	if n.Kind == yaml.ScalarNode {
 		if n.Tag == "!!null" {
-			v.text = ""
+			*v = Value{}
 			return nil
 		}
-		v.text = n.Value
+		*v = New(n.Value)
 		return nil
 	}
 	if n.Kind != yaml.MappingNode || len(n.Content) != 2 {
@@ -73,13 +86,13 @@ func (v *Value) UnmarshalYAML(n *yaml.Node) error {
 		if !ok {
 			return fmt.Errorf("line %d: environment variable %s is not set", n.Line, val)
 		}
-		v.text = text
+		*v = New(text)
 	case "file":
 		b, err := os.ReadFile(val) //nolint:gosec // the path is the operator's own configuration
 		if err != nil {
 			return fmt.Errorf("line %d: read secret: %w", n.Line, err)
 		}
-		v.text = strings.TrimSuffix(strings.TrimSuffix(string(b), "\n"), "\r")
+		*v = New(strings.TrimSuffix(strings.TrimSuffix(string(b), "\n"), "\r"))
 	default:
 		return fmt.Errorf("line %d: a secret is a string, or {env: NAME}, or {file: PATH}", n.Line)
 	}

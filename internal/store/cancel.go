@@ -2,11 +2,14 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/notification-dispatcher/dispatcher/internal/notify"
 )
 
 // EventCanceled is the event of a cancel that stopped something.
@@ -75,4 +78,36 @@ func (s *Store) Cancel(ctx context.Context, project string, id uuid.UUID, now ti
 		return "", fmt.Errorf("cancel: %w", err)
 	}
 	return result, nil
+}
+
+// EventCorrected says that a delivery that had ended turned out better.
+const EventCorrected = "corrected"
+
+// Correct raises the status of a delivery that has ended, when evidence of a
+// higher rank comes late. A canceled delivery whose call turns out accepted
+// shows that; a failed one is only corrected by delivered or read.
+func (s *Store) Correct(ctx context.Context, id DeliveryID, status notify.Status, now time.Time) error {
+	err := s.inTx(ctx, func(tx pgx.Tx) error {
+		var project string
+		err := tx.QueryRow(ctx, `
+			update dispatcher.deliveries set status = $4
+			where notification_id = $1 and step = $2 and target = $3 and final
+			  and case when status = 'canceled' then $4 in ('sent', 'delivered', 'read')
+			    else array_position($5::text[], status) < array_position($5::text[], $4) end
+			returning project`, id.Notification, id.Step, id.Target, string(status),
+			[]string{"sent", "failed", "suppressed", "expired", "canceled", "delivered", "read"}).Scan(&project)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		b := &pgx.Batch{}
+		queueEvents(b, []Event{{At: now, ID: id, Project: project, Type: EventCorrected, Because: string(status)}})
+		return send(ctx, tx, b)
+	})
+	if err != nil {
+		return fmt.Errorf("correct: %w", err)
+	}
+	return nil
 }

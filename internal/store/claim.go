@@ -16,6 +16,9 @@ type Claim struct {
 	DeliveryID
 	Turn    int32
 	Account string
+	// ID is made before the first try, so that a claim may be repeated when its
+	// answer was lost, and becomes the attempt's.
+	ID uuid.UUID
 }
 
 // Claimed is a delivery that may be called now, with what the call needs.
@@ -29,10 +32,11 @@ type Claimed struct {
 const claimDeliveries = `
 with c as (
   update dispatcher.deliveries d
-  set status = 'sending', claimed_by = $6, claimed_at = clock_timestamp(), account = k.account, calls = calls + 1
-  from unnest($1::uuid[], $2::int2[], $3::int2[], $4::int4[], $5::text[]) as k (id, step, target, turn, account)
+  set status = 'sending', claimed_by = $6, claim_id = k.claim, claimed_at = clock_timestamp(),
+    account = k.account, calls = case when d.claim_id = k.claim then calls else calls + 1 end
+  from unnest($1::uuid[], $2::int2[], $3::int2[], $4::int4[], $5::text[], $7::uuid[]) as k (id, step, target, turn, account, claim)
   where d.notification_id = k.id and d.step = k.step and d.target = k.target and d.turn = k.turn
-    and d.claimed_by is null and not d.final and d.stop is null and d.expires_at > clock_timestamp()
+    and (d.claimed_by is null or d.claim_id = k.claim) and not d.final and d.stop is null and d.expires_at > clock_timestamp()
     and not exists (select from dispatcher.suppressions s
       where s.project = d.project and s.channel = d.channel and s.address = d.address
         and (s.until is null or s.until > clock_timestamp()))
@@ -51,16 +55,18 @@ func (s *Store) Claim(ctx context.Context, node uuid.UUID, claims []Claim, durab
 		step, target []int16
 		turn         []int32
 		account      []string
+		claim        []uuid.UUID
 	)
 	for _, c := range claims {
 		ids, step, target = append(ids, c.Notification), append(step, c.Step), append(target, c.Target)
 		turn, account = append(turn, c.Turn), append(account, c.Account)
+		claim = append(claim, c.ID)
 	}
 	b := &pgx.Batch{}
 	if !durable {
 		b.Queue("select set_config('synchronous_commit', 'off', true)")
 	}
-	b.Queue(claimDeliveries, ids, step, target, turn, account, node)
+	b.Queue(claimDeliveries, ids, step, target, turn, account, node, claim)
 	results := s.pool.SendBatch(ctx, b)
 	defer results.Close() //nolint:errcheck // every result was read, or the read gave the error
 	if !durable {
@@ -82,17 +88,17 @@ func (s *Store) Claim(ctx context.Context, node uuid.UUID, claims []Claim, durab
 // deliveryColumnsOfD lists the columns in the order of [deliveryRow.fields].
 const deliveryColumnsOfD = `d.notification_id, d.step, d.target, d.targets, d.round, d.turn, d.project, d.channel, d.priority,
   d.address, d.status, d.final, d.because, d.stop, d.started_because, d.account, d.attempts, d.throttles, d.crashes,
-  d.repeats, d.calls, d.job_id, d.started_at, d.ends_at, d.expires_at, d.claimed_by, d.claimed_at, d.finished_at,
-  d.pinned, d.scopes`
+  d.repeats, d.calls, d.job_id, d.started_at, d.ends_at, d.expires_at, d.claimed_by, d.claim_id, d.claimed_at, d.finished_at,
+  d.pinned, d.provider, d.scopes`
 
 // deliveryRow receives the columns of [deliveryColumnsOfD].
 type deliveryRow struct {
 	Delivery
 	address             []byte
 	because, stop, acct *string
-	pinned              *string
+	pinned, provider    *string
 	job                 *int64
-	claimedBy           *uuid.UUID
+	claimedBy, claimID  *uuid.UUID
 	claimedAt, finished *time.Time
 }
 
@@ -101,8 +107,8 @@ func (r *deliveryRow) fields() []any {
 	return []any{
 		&d.Notification, &d.Step, &d.Target, &d.Targets, &d.Round, &d.Turn, &d.Project, &d.Channel, &d.Priority,
 		&r.address, &d.Status, &d.Final, &r.because, &r.stop, &d.StartedWhy, &r.acct, &d.Attempts, &d.Throttles, &d.Crashes,
-		&d.Repeats, &d.Calls, &r.job, &d.StartedAt, &d.EndsAt, &d.ExpiresAt, &r.claimedBy, &r.claimedAt, &r.finished,
-		&r.pinned, &d.Scopes,
+		&d.Repeats, &d.Calls, &r.job, &d.StartedAt, &d.EndsAt, &d.ExpiresAt, &r.claimedBy, &r.claimID, &r.claimedAt, &r.finished,
+		&r.pinned, &r.provider, &d.Scopes,
 	}
 }
 
@@ -110,6 +116,7 @@ func (r *deliveryRow) delivery() Delivery {
 	d := r.Delivery
 	copy(d.Address[:], r.address)
 	d.Because, d.Stop, d.Account, d.Pinned = zero(r.because), zero(r.stop), zero(r.acct), zero(r.pinned)
+	d.Provider, d.ClaimID = zero(r.provider), zero(r.claimID)
 	d.JobID, d.ClaimedBy, d.ClaimedAt, d.FinishedAt = zero(r.job), zero(r.claimedBy), zero(r.claimedAt), zero(r.finished)
 	return d
 }

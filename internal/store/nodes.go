@@ -138,14 +138,9 @@ const runningJobs = `
 select id, args from dispatcher.river_job
 where state = 'running' and attempted_by[array_upper(attempted_by, 1)] = $1::text`
 
-// Orphan is a delivery that a dead node had claimed.
-type Orphan struct {
-	Delivery
-}
-
 // DeadWork returns the deliveries of a dead node's jobs that it had claimed:
 // whether their call was made is open.
-func (s *Store) DeadWork(ctx context.Context, node uuid.UUID) ([]Orphan, error) {
+func (s *Store) DeadWork(ctx context.Context, node uuid.UUID) ([]Delivery, error) {
 	items, _, err := deadItems(ctx, s.pool, node)
 	if err != nil {
 		return nil, fmt.Errorf("read dead node's work: %w", err)
@@ -154,10 +149,10 @@ func (s *Store) DeadWork(ctx context.Context, node uuid.UUID) ([]Orphan, error) 
 	if err != nil {
 		return nil, fmt.Errorf("read dead node's work: %w", err)
 	}
-	var out []Orphan
+	var out []Delivery
 	for _, d := range deliveries {
 		if d.ClaimedBy == node {
-			out = append(out, Orphan{d})
+			out = append(out, d)
 		}
 	}
 	return out, nil

@@ -30,6 +30,12 @@ func (s *Store) Get(ctx context.Context, project string, id uuid.UUID) (Record, 
 	return records[0], nil
 }
 
+// Records reads notifications by id, without their attempts. Those that do not
+// exist are left out.
+func (s *Store) Records(ctx context.Context, ids []uuid.UUID) ([]Record, error) {
+	return readRecords(ctx, s.pool, ids, false)
+}
+
 // listIDs writes the query for a page of ids. Only the conditions that are asked
 // for are in it, so that each kind of list gets a plan of its own.
 func listIDs(f Filter, cursor uuid.UUID, page int) (string, []any) {

@@ -38,6 +38,7 @@ type Item struct {
 	Turn   int32     `json:"u"`
 	Ends   int64     `json:"e"`           // when the step's time is over, Unix milliseconds
 	Pinned string    `json:"a,omitempty"` // the account that the step names
+	Needs  string    `json:"k,omitempty"` // the provider that the target demands
 	Scopes []string  `json:"o,omitempty"` // the target's own, relative to the account
 }
 
@@ -49,7 +50,7 @@ func (i Item) EndsAt() time.Time { return time.UnixMilli(i.Ends) }
 
 // item returns the envelope's item for a delivery.
 func (d *Delivery) item() Item {
-	return Item{d.Notification, d.Step, d.Target, d.Turn, d.EndsAt.UnixMilli(), d.Pinned, d.Scopes}
+	return Item{d.Notification, d.Step, d.Target, d.Turn, d.EndsAt.UnixMilli(), d.Pinned, d.Provider, d.Scopes}
 }
 
 // Start is a delivery to create: with a wait, or due now and queued.
@@ -119,14 +120,14 @@ func queueStarts(p *pack, starts []Start) {
 
 const insertDeliveries = `
 insert into dispatcher.deliveries (notification_id, step, target, targets, round, turn, priority, job_id,
-  started_at, ends_at, expires_at, address, project, channel, status, started_because, because, pinned, scopes)
+  started_at, ends_at, expires_at, address, project, channel, status, started_because, because, pinned, provider, scopes)
 select id, step, target, targets, round, turn, priority, job, started, ends, expires, address, project, channel, status, why, because,
-  pinned, string_to_array(scopes, ' ')
+  pinned, provider, string_to_array(scopes, ' ')
 from unnest($1::uuid[], $2::int2[], $3::int2[], $4::int2[], $5::int2[], $6::int4[], $7::int2[], $8::int8[],
   $9::timestamptz[], $10::timestamptz[], $11::timestamptz[], $12::bytea[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[],
-  $18::text[], $19::text[])
+  $18::text[], $19::text[], $20::text[])
   as r (id, step, target, targets, round, turn, priority, job, started, ends, expires, address, project, channel, status, why, because,
-  pinned, scopes)
+  pinned, provider, scopes)
 on conflict do nothing`
 
 const insertWaits = `
@@ -145,7 +146,7 @@ type deliveryColumns struct {
 	started, ends, expires                 []time.Time
 	address                                [][]byte
 	project, channel, status, startedWhy   []string
-	because, pinned, scopes                []*string
+	because, pinned, provider, scopes      []*string
 }
 
 // queueInserts adds the statements that create starts to b.
@@ -173,6 +174,7 @@ func queueInserts(b *pgx.Batch, starts []Start) {
 		c.startedWhy = append(c.startedWhy, s.StartedWhy)
 		c.because = append(c.because, nullText(s.Because))
 		c.pinned = append(c.pinned, nullText(s.Pinned))
+		c.provider = append(c.provider, nullText(s.Provider))
 		c.scopes = append(c.scopes, nullText(strings.Join(s.Scopes, " "))) // scopes hold no space
 		if s.Wait == nil {
 			c.job = append(c.job, &s.JobID)
@@ -186,7 +188,7 @@ func queueInserts(b *pgx.Batch, starts []Start) {
 		waits = append(waits, w)
 	}
 	b.Queue(insertDeliveries, c.ids, c.step, c.target, c.targets, c.round, c.turn, c.priority, c.job, c.started, c.ends,
-		c.expires, c.address, c.project, c.channel, c.status, c.startedWhy, c.because, c.pinned, c.scopes)
+		c.expires, c.address, c.project, c.channel, c.status, c.startedWhy, c.because, c.pinned, c.provider, c.scopes)
 	queueWaits(b, waits)
 }
 

@@ -38,9 +38,9 @@ select notification_id from (select distinct notification_id from dispatcher.del
 
 // Swept is what one slice of a sweep did.
 type Swept struct {
-	Requeued int      // put back into the queue
-	Rewaited int      // given a wait again
-	Orphans  []Orphan // claimed by a node that is gone: to be settled as unknown
+	Requeued int        // put back into the queue
+	Rewaited int        // given a wait again
+	Orphans  []Delivery // claimed by a node that is gone: to be settled as unknown
 	// Next is where the following slice begins; zero when the walk is at its end.
 	Next uuid.UUID
 }
@@ -74,7 +74,7 @@ func (s *Store) Sweep(ctx context.Context, after uuid.UUID, size int, now time.T
 		for _, d := range found {
 			switch d.Status {
 			case notify.Sending:
-				out.Orphans = append(out.Orphans, Orphan{d})
+				out.Orphans = append(out.Orphans, d)
 			case notify.Sent, notify.Uncertain:
 				reason := notify.WaitReceipt
 				if d.Status == notify.Uncertain {

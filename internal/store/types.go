@@ -60,6 +60,7 @@ type Delivery struct {
 	StartedWhy string   // first, all, or "fallback: …"
 	Account    string   // the account last claimed for
 	Pinned     string   // the account that the step names, empty for none
+	Provider   string   // the provider that the target demands, empty for any
 	Scopes     []string // the target's own scopes, relative to the account
 	Attempts   int16    // calls that count against the step's attempts
 	Throttles  int16
@@ -71,6 +72,7 @@ type Delivery struct {
 	EndsAt     time.Time // when the step's own time is over
 	ExpiresAt  time.Time
 	ClaimedBy  uuid.UUID // zero when not claimed
+	ClaimID    uuid.UUID // the id that the claim's attempt will have
 	ClaimedAt  time.Time
 	FinishedAt time.Time // zero while not final
 }

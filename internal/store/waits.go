@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/notification-dispatcher/dispatcher/internal/notify"
@@ -15,7 +14,8 @@ import (
 // decide it too, which turn would make harmless.
 const timerLease = 10 * time.Second
 
-// Shut names what must not be woken now.
+// Shut names what must not be woken now. A delivery whose step's time is over is
+// woken all the same, since it needs no call to move on.
 type Shut struct {
 	Scopes   []string         // waits held by these scopes
 	Channels []notify.Channel // waits of these channels
@@ -25,14 +25,15 @@ type Shut struct {
 // along waits_by_due, so that waits that are not due cost nothing.
 const dueWaits = `
 select w.notification_id, w.step, w.target, w.turn, w.project, w.channel, w.priority, w.reason, w.scope, w.since, w.due,
-  w.ends_at, w.pinned, w.scopes
+  w.ends_at, w.pinned, w.provider, w.scopes
 from unnest(array[1, 2, 3, 4]::int2[]) with ordinality as p (priority, place)
 cross join lateral (
-  select w.*, d.ends_at, d.pinned, d.scopes
+  select w.*, d.ends_at, d.pinned, d.provider, d.scopes
   from dispatcher.waits w
   join dispatcher.deliveries d using (notification_id, step, target)
   where w.priority = p.priority and w.due <= clock_timestamp()
-    and w.scope <> all ($1::text[]) and (w.channel <> all ($2::text[]) or w.reason in ('receipt', 'reconcile'))
+    and (d.ends_at <= clock_timestamp() or w.reason in ('receipt', 'reconcile')
+      or w.scope <> all ($1::text[]) and w.channel <> all ($2::text[]))
   order by w.due
   limit $3
   for update of w, d skip locked
@@ -102,7 +103,7 @@ func (s *Store) wake(ctx context.Context, tx pgx.Tx, moving []dueWait, timers []
 	for i, w := range moving {
 		deliveries[i] = Delivery{
 			DeliveryID: w.DeliveryID, Turn: w.Turn, Project: w.Project, Channel: w.Channel, Priority: w.Priority,
-			EndsAt: w.endsAt, Pinned: w.pinned, Scopes: w.scopes, Because: string(w.Reason),
+			EndsAt: w.endsAt, Pinned: w.pinned, Provider: w.provider, Scopes: w.scopes, Because: string(w.Reason),
 		}
 		p.add(&deliveries[i])
 	}
@@ -139,32 +140,17 @@ func queueQueued(b *pgx.Batch, deliveries []Delivery) keys {
 
 type dueWait struct {
 	Wait
-	endsAt time.Time
-	pinned string
-	scopes []string
+	endsAt   time.Time
+	pinned   string
+	provider string
+	scopes   []string
 }
 
 func scanDueWait(row pgx.CollectableRow) (dueWait, error) {
 	var w dueWait
-	var pinned *string
+	var pinned, provider *string
 	err := row.Scan(&w.Notification, &w.Step, &w.Target, &w.Turn, &w.Project, &w.Channel, &w.Priority, &w.Reason, &w.Scope, &w.Since,
-		&w.Due, &w.endsAt, &pinned, &w.scopes)
-	w.pinned = zero(pinned)
+		&w.Due, &w.endsAt, &pinned, &provider, &w.scopes)
+	w.pinned, w.provider = zero(pinned), zero(provider)
 	return w, err
-}
-
-// Fresh reads a delivery as it is now, with its notification, or [ErrNotFound].
-func (s *Store) Fresh(ctx context.Context, id DeliveryID) (Record, Delivery, error) {
-	records, err := readRecords(ctx, s.pool, []uuid.UUID{id.Notification}, false)
-	if err != nil {
-		return Record{}, Delivery{}, fmt.Errorf("read delivery: %w", err)
-	}
-	for _, r := range records {
-		for _, d := range r.Deliveries {
-			if d.DeliveryID == id {
-				return r, d, nil
-			}
-		}
-	}
-	return Record{}, Delivery{}, ErrNotFound
 }

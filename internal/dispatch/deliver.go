@@ -1,0 +1,208 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/notification-dispatcher/dispatcher/internal/channels"
+	"github.com/notification-dispatcher/dispatcher/internal/fallback"
+	"github.com/notification-dispatcher/dispatcher/internal/notify"
+	"github.com/notification-dispatcher/dispatcher/internal/store"
+)
+
+// capacityWait is how long a delivery steps aside when too many calls of its
+// channel or destination are under way.
+const capacityWait = 100 * time.Millisecond
+
+// run works through an envelope, every delivery on its own, and reports whether
+// all of them were dealt with. Those that were not have not been claimed.
+func (d *Dispatcher) run(ctx context.Context, e store.Envelope) bool {
+	if len(e.Items) == 1 {
+		return d.deliver(ctx, &e, e.Items[0])
+	}
+	var left atomic.Bool
+	var wg sync.WaitGroup
+	for _, item := range e.Items {
+		wg.Go(func() {
+			if !d.deliver(ctx, &e, item) {
+				left.Store(true)
+			}
+		})
+	}
+	wg.Wait()
+	return !left.Load()
+}
+
+// deliver takes one delivery as far as one job can: admitted, claimed, sent,
+// decided and recorded, or the reason why not recorded. It reports false when it
+// was not claimed and nothing was written.
+func (d *Dispatcher) deliver(ctx context.Context, e *store.Envelope, item store.Item) bool {
+	now := d.cfg.Now()
+	if ctx.Err() != nil || !d.mayCall(now) {
+		return false
+	}
+	registry := d.registry.Load()
+	account := registry.pick(e.Channel, e.Project, item.Pinned, item.Needs)
+	switch {
+	case account == nil:
+		return d.uncalled(ctx, item, func(s fallback.State, p fallback.Policy, _ *loaded) fallback.Decision {
+			return fallback.Impossible(s, fallback.BecauseNoAccount)
+		})
+	case !now.Before(item.EndsAt()):
+		return d.uncalled(ctx, item, func(s fallback.State, p fallback.Policy, l *loaded) fallback.Decision {
+			return fallback.Overdue(s, p, l.delivery.Because, now)
+		})
+	case (*d.pauses.Load())[e.Channel]:
+		return d.refuse(ctx, item, Refusal{Reason: notify.WaitPaused, Until: now})
+	}
+	destination := destinationOf(registry.Channel(e.Channel), account, item.Scopes)
+	if !d.flights.take(e.Channel, destination, registry.Channel(e.Channel).MaxInFlight) {
+		return d.refuse(ctx, item, Refusal{Reason: notify.WaitCapacity, Until: now.Add(capacityWait + rand.N(capacityWait))})
+	}
+	defer d.flights.leave(e.Channel, destination)
+	ticket, refusal := d.cfg.Admission.Admit(account, item.Scopes, now)
+	if refusal != nil {
+		return d.refuse(ctx, item, *refusal)
+	}
+	claimed, err := d.claim(ctx, e.Channel, store.Claim{
+		DeliveryID: item.Delivery(), Turn: item.Turn, Account: account.Provider.Info().Account, ID: uuid.New(),
+	})
+	if err != nil {
+		// Claims are tried for as long as the job may run, so this is a stop or a
+		// fault of ours. Should the claim have been committed, the reaper will take
+		// it for a call whose outcome is unknown.
+		ticket.Withdraw(d.cfg.Now())
+		if ctx.Err() == nil {
+			d.log.ErrorContext(ctx, "claim failed", idOf(item.Delivery()), slog.Any("error", err))
+		}
+		return false
+	}
+	if claimed == nil {
+		ticket.Withdraw(d.cfg.Now())
+		return d.unclaimed(ctx, item)
+	}
+	d.call(ctx, claimed, account, ticket)
+	return true
+}
+
+// mayCall reports whether this node may start calls: it was released, and it
+// knows that the cluster sees it alive.
+func (d *Dispatcher) mayCall(now time.Time) bool {
+	return d.released.Load() && d.alive.beating(now)
+}
+
+// destinationOf names what may only hold a share of the channel's calls: the
+// target's own narrowest scope, else the account where the channel has others.
+func destinationOf(c Channel, a *Account, scopes []string) string {
+	account := a.Provider.Info().Account
+	if len(scopes) > 0 {
+		return account + "/" + scopes[len(scopes)-1]
+	}
+	if len(c.Accounts) > 1 {
+		return account
+	}
+	return ""
+}
+
+// claim asks for the right to call. A nil result without an error means that the
+// delivery may not be called.
+func (d *Dispatcher) claim(ctx context.Context, c notify.Channel, claim store.Claim) (*store.Claimed, error) {
+	if c == notify.SMS || c == notify.WhatsApp {
+		return d.durable.do(ctx, claim)
+	}
+	return d.plain.do(ctx, claim)
+}
+
+func (d *Dispatcher) flushClaims(durable bool) func(context.Context, []store.Claim) ([]*store.Claimed, error) {
+	return func(ctx context.Context, claims []store.Claim) ([]*store.Claimed, error) {
+		rows, err := d.store.Claim(ctx, d.node, claims, durable)
+		if err != nil {
+			return nil, err
+		}
+		at := make(map[store.DeliveryID]*store.Claimed, len(rows))
+		for i := range rows {
+			at[rows[i].DeliveryID] = &rows[i]
+		}
+		out := make([]*store.Claimed, len(claims))
+		for i, c := range claims {
+			out[i] = at[c.DeliveryID]
+		}
+		return out, nil
+	}
+}
+
+// call makes the one call of a claim and records what came of it.
+func (d *Dispatcher) call(ctx context.Context, c *store.Claimed, a *Account, ticket Ticket) {
+	started := d.cfg.Now()
+	var result channels.Result
+	switch {
+	case c.Invalid != nil:
+		result = channels.Result{Outcome: notify.MessageRejected, Detail: "the stored notification cannot be read"}
+	case !d.mayCall(started):
+		// Claimed, but too late to be sure that nobody has taken it over.
+		result = channels.Result{Outcome: notify.NotAttempted, Detail: "heartbeat lost before the call"}
+	default:
+		result = d.send(ctx, c, a)
+	}
+	result = result.Clean()
+	took := d.cfg.Now().Sub(started)
+	ticket.Report(result, d.cfg.Now())
+	d.cfg.Metrics.Attempt(c.Channel, result.Outcome, took)
+	attempt := &store.Attempt{
+		DeliveryID: c.DeliveryID, Turn: c.Turn, ID: c.ClaimID, N: max(c.Calls, 1), Node: d.node,
+		Account: a.Provider.Info().Account, StartedAt: started, Duration: took, Outcome: result.Outcome,
+		HTTPStatus: result.HTTPStatus, RetryAfter: result.RetryAfter, ProviderCode: result.Code,
+		ProviderMessageID: result.MessageID, Detail: result.Detail, PossibleDuplicate: c.Repeats > 0,
+	}
+	// The result is recorded whatever becomes of the job: losing it would mean
+	// sending again.
+	d.settle(context.WithoutCancel(ctx), &c.Notification, c.Delivery, attempt, outcomeOf(result, a))
+}
+
+// send makes the call under its own deadline. A panic of the adapter is an
+// unknown outcome: how far the call had come is open.
+func (d *Dispatcher) send(ctx context.Context, c *store.Claimed, a *Account) (result channels.Result) {
+	// A stop lets the call finish; its own timeout is the bound.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.Timeout)
+	defer cancel()
+	defer func() {
+		if p := recover(); p != nil {
+			// The panic's text may hold anything; where it happened does not.
+			d.log.ErrorContext(ctx, "adapter panicked", idOf(c.DeliveryID), slog.String("account", a.Provider.Info().Account),
+				slog.String("kind", fmt.Sprintf("%T", p)), slog.String("stack", string(debug.Stack())))
+			result = channels.Result{Outcome: notify.Unknown, Detail: "adapter panicked"}
+		}
+	}()
+	m := message(&c.Notification, int(c.Step), int(c.Target), int(c.Round))
+	if checker, ok := a.Provider.(channels.Checker); ok {
+		if err := checker.Check(m); err != nil {
+			return channels.Result{Outcome: notify.MessageRejected, Code: "check", Detail: err.Error()}
+		}
+	}
+	return a.Provider.Send(ctx, m)
+}
+
+func outcomeOf(r channels.Result, a *Account) outcome {
+	scope := a.Provider.Info().Account
+	if r.Scope != "" {
+		scope += "/" + r.Scope
+	}
+	o := outcome{Outcome: fallback.Outcome{Kind: r.Outcome, Status: r.Status, RetryAfter: r.RetryAfter, Scope: scope}, account: a}
+	if r.Suppress {
+		o.suppress, o.suppressFor = true, r.SuppressFor
+	}
+	return o
+}
+
+func idOf(d store.DeliveryID) slog.Attr {
+	return slog.Group("delivery", slog.String("notification_id", d.Notification.String()), slog.Int("step", int(d.Step)),
+		slog.Int("target", int(d.Target)))
+}

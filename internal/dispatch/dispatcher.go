@@ -1,0 +1,233 @@
+// Package dispatch is where the pure parts meet the world: it accepts
+// notifications in group commits, runs River's jobs, claims each delivery before
+// its call, records what came of it, wakes what waits, and takes over what dead
+// nodes left.
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/notification-dispatcher/dispatcher/internal/notify"
+	"github.com/notification-dispatcher/dispatcher/internal/store"
+)
+
+// Config configures a [Dispatcher]. Zero fields take their defaults.
+type Config struct {
+	Registry  *Registry
+	Admission Admission
+	Metrics   Metrics
+	Logger    *slog.Logger
+	// Work: run jobs; without it the dispatcher only accepts.
+	Work bool
+	// Hold: with Work, take part in everything but start no call and wake nothing,
+	// until Release.
+	Hold bool
+	// SoftStop is how long calls under way may take at a stop; default 20 s.
+	SoftStop time.Duration
+	// KeepFinal is how long notifications are kept after their end; default 30
+	// days. KeepKeys is how long an idempotency key answers; default 24 h.
+	KeepFinal, KeepKeys time.Duration
+	// Now is the clock; default time.Now.
+	Now func() time.Time
+}
+
+// Metrics is what the dispatcher counts.
+type Metrics interface {
+	Accepted(p notify.Priority, n int)
+	Attempt(c notify.Channel, o notify.Outcome, took time.Duration)
+	FirstDelivery(c notify.Channel, after time.Duration)
+	Fallback(from, to notify.Channel, because string)
+	Finished(s notify.Status)
+}
+
+// Dispatcher is one node. It is safe for concurrent use.
+type Dispatcher struct {
+	cfg      Config
+	store    *store.Store
+	queue    *queue
+	node     uuid.UUID
+	registry atomic.Pointer[Registry]
+	flights  *flights
+	pauses   atomic.Pointer[map[notify.Channel]bool]
+	alive    *pulse
+	log      *slog.Logger
+
+	accepts  batcher[store.Acceptance, acceptReply]
+	durable  batcher[store.Claim, *store.Claimed]
+	plain    batcher[store.Claim, *store.Claimed]
+	records  batcher[store.Result, store.Fate]
+	loads    batcher[store.DeliveryID, *loaded]
+	ready    chan struct{} // closed when Run works
+	released atomic.Bool
+}
+
+// New makes a node on a store, whose job queue it becomes.
+func New(s *store.Store, cfg Config) (*Dispatcher, error) {
+	if cfg.Registry == nil || cfg.Admission == nil || cfg.Metrics == nil {
+		return nil, errors.New("dispatch: registry, admission and metrics must be given")
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.SoftStop == 0 {
+		cfg.SoftStop = 20 * time.Second
+	}
+	if cfg.KeepFinal == 0 {
+		cfg.KeepFinal = 30 * 24 * time.Hour
+	}
+	if cfg.KeepKeys == 0 {
+		cfg.KeepKeys = 24 * time.Hour
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	d := &Dispatcher{
+		cfg: cfg, store: s, node: uuid.New(), log: cfg.Logger, flights: newFlights(), alive: &pulse{}, ready: make(chan struct{}),
+	}
+	d.released.Store(!cfg.Hold)
+	d.registry.Store(cfg.Registry)
+	d.pauses.Store(&map[notify.Channel]bool{})
+	var err error
+	if d.queue, err = newQueue(s, d, cfg.Work, cfg.Logger); err != nil {
+		return nil, err
+	}
+	s.SetQueue(d.queue)
+	d.accepts = batcher[store.Acceptance, acceptReply]{flush: d.flushAccepts, max: 500, patience: 5 * time.Second}
+	d.durable = batcher[store.Claim, *store.Claimed]{flush: d.flushClaims(true), max: 500, same: sameClaim}
+	d.plain = batcher[store.Claim, *store.Claimed]{flush: d.flushClaims(false), max: 500, same: sameClaim}
+	d.records = batcher[store.Result, store.Fate]{
+		flush: d.flushRecords, max: 1000, linger: 2 * time.Millisecond, same: func(r store.Result) any { return r.DeliveryID },
+	}
+	d.loads = batcher[store.DeliveryID, *loaded]{flush: d.flushLoads, max: 500, patience: 5 * time.Second}
+	return d, nil
+}
+
+func sameClaim(c store.Claim) any { return c.DeliveryID }
+
+// Node is the id under which the node claims deliveries.
+func (d *Dispatcher) Node() uuid.UUID { return d.node }
+
+// SetRegistry replaces the configured accounts, for calls that start from now on.
+func (d *Dispatcher) SetRegistry(r *Registry) { d.registry.Store(r) }
+
+// Registry returns the configured accounts.
+func (d *Dispatcher) Registry() *Registry { return d.registry.Load() }
+
+// Release lets a node that was started on hold begin to call.
+func (d *Dispatcher) Release() { d.released.Store(true) }
+
+// Working reports whether the node works: its queue runs, and its heartbeat is
+// confirmed.
+func (d *Dispatcher) Working() bool {
+	select {
+	case <-d.ready:
+		return !d.cfg.Work || d.alive.beating(d.cfg.Now())
+	default:
+		return false
+	}
+}
+
+// Run works until ctx ends and then stops softly: it fetches nothing more, lets
+// calls under way finish within SoftStop, and writes every result before it
+// returns. It may be called once.
+func (d *Dispatcher) Run(ctx context.Context) error {
+	// Batchers and the heartbeat outlive the jobs that need them.
+	base, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
+	// With the database away there is a point at which waiting for it must end.
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(d.cfg.SoftStop+lastStand, end) })()
+	d.accepts.start(base, 2)
+	d.durable.start(base, 1)
+	d.plain.start(base, 2)
+	d.records.start(base, 1)
+	d.loads.start(base, 1)
+
+	var background sync.WaitGroup
+	err := d.work(ctx, base, &background)
+	background.Wait()
+	end()
+	for _, wait := range []func(){d.accepts.wait, d.durable.wait, d.plain.wait, d.records.wait, d.loads.wait} {
+		wait()
+	}
+	return err
+}
+
+// work runs the queue and the loops beside it until ctx ends and every job is
+// done. base is the life of what jobs need.
+func (d *Dispatcher) work(ctx, base context.Context, background *sync.WaitGroup) error {
+	if !d.cfg.Work {
+		close(d.ready)
+		<-ctx.Done()
+		return nil
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		name = "unknown"
+	}
+	pulseCtx, stopPulse := context.WithCancel(base)
+	defer stopPulse()
+	background.Go(func() { d.beat(pulseCtx, name) })
+	if err := d.startQueue(ctx); err != nil {
+		return err
+	}
+	close(d.ready)
+	background.Go(func() { d.every(ctx, wakeInterval, "wake", d.wake) })
+	background.Go(func() { d.every(ctx, time.Second, "read pauses", d.readPauses) })
+	background.Go(func() { d.every(ctx, time.Second, "take over dead nodes", d.reap) })
+	background.Go(func() { d.every(ctx, sweepInterval, "sweep", d.sweep) })
+	background.Go(func() { d.every(ctx, expireInterval, "delete what is past retention", d.expire) })
+	<-d.queue.client.Stopped()
+	return nil
+}
+
+// startQueue starts River, again and again while the database is away.
+func (d *Dispatcher) startQueue(ctx context.Context) error {
+	for {
+		err := d.queue.client.Start(ctx)
+		if err == nil || ctx.Err() != nil {
+			return nil
+		}
+		if store.Classify(err) != store.Transient {
+			return fmt.Errorf("start queue: %w", err)
+		}
+		d.log.WarnContext(ctx, "the queue cannot start yet", slog.Any("error", err))
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// every calls do at the interval until ctx ends. A failure is logged when its
+// text changes, not at every round.
+func (d *Dispatcher) every(ctx context.Context, interval time.Duration, what string, do func(context.Context) error) {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	last := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		err := do(ctx)
+		switch {
+		case err == nil && last != "":
+			d.log.InfoContext(ctx, "works again", slog.String("task", what))
+			last = ""
+		case err != nil && ctx.Err() == nil && err.Error() != last:
+			last = err.Error()
+			d.log.WarnContext(ctx, "failed and will be tried again", slog.String("task", what), slog.Any("error", err))
+		}
+	}
+}

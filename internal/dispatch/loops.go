@@ -1,0 +1,201 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/notification-dispatcher/dispatcher/internal/fallback"
+	"github.com/notification-dispatcher/dispatcher/internal/notify"
+	"github.com/notification-dispatcher/dispatcher/internal/store"
+)
+
+// Intervals of the loops.
+const (
+	wakeInterval   = 100 * time.Millisecond
+	wakeLimit      = 500
+	sweepInterval  = 30 * time.Second
+	sweepSlice     = 20_000
+	expireInterval = time.Minute
+	expireBatch    = 1000
+	beatInterval   = time.Second
+)
+
+// beatTrust is how long after a confirmed beat a node may start calls: less than
+// any other node waits before it takes it for dead.
+const beatTrust = 4 * time.Second
+
+// pulse is when the node's last beat was confirmed.
+type pulse struct{ at atomic.Pointer[time.Time] }
+
+func (p *pulse) confirm(sent time.Time) { p.at.Store(&sent) }
+
+// beating reports whether the node may count on being seen alive.
+func (p *pulse) beating(now time.Time) bool {
+	at := p.at.Load()
+	return at != nil && now.Sub(*at) < beatTrust
+}
+
+// beat keeps the node alive in the eyes of the others until ctx ends, over a
+// connection of its own that is made again when it breaks.
+func (d *Dispatcher) beat(ctx context.Context, name string) {
+	var link *store.NodeLink
+	defer func() {
+		if link == nil {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), beatTrust)
+		defer cancel()
+		if err := link.Leave(ctx); err != nil {
+			d.log.WarnContext(ctx, "node could not sign off", slog.Any("error", err))
+		}
+		_ = link.Close(ctx)
+	}()
+	once := func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, beatTrust)
+		defer cancel()
+		sent := d.cfg.Now() // before the round trip: the beat is at least as young
+		var err error
+		if link == nil {
+			if link, err = d.store.LinkNode(ctx, d.node, name); err != nil {
+				return err
+			}
+		}
+		if err := link.Beat(ctx); err != nil {
+			_ = link.Close(ctx)
+			link = nil
+			return err
+		}
+		d.alive.confirm(sent)
+		return nil
+	}
+	if err := once(ctx); err != nil {
+		d.log.WarnContext(ctx, "first heartbeat failed", slog.Any("error", err))
+	}
+	d.every(ctx, beatInterval, "heartbeat", once)
+}
+
+// wake moves what is due into the queue, and decides the timers.
+func (d *Dispatcher) wake(ctx context.Context) error {
+	if !d.mayCall(d.cfg.Now()) {
+		return nil
+	}
+	for {
+		shut := store.Shut{Scopes: d.cfg.Admission.Held(d.cfg.Now())}
+		for c := range *d.pauses.Load() {
+			shut.Channels = append(shut.Channels, c)
+		}
+		woken, err := d.store.Wake(ctx, shut, wakeLimit)
+		if err != nil {
+			return err
+		}
+		for _, w := range woken.Timers {
+			if err := d.timer(ctx, w); err != nil {
+				return err
+			}
+		}
+		if woken.Moved+len(woken.Timers) < wakeLimit {
+			return nil
+		}
+	}
+}
+
+// timer decides what it means that a wait for knowledge is over.
+func (d *Dispatcher) timer(ctx context.Context, w store.Wait) error {
+	l, err := d.loads.do(ctx, w.DeliveryID)
+	if err != nil {
+		return fmt.Errorf("read delivery: %w", err)
+	}
+	if l == nil || l.delivery.Turn != w.Turn || l.delivery.Final {
+		return nil
+	}
+	d.decideUncalled(ctx, l, true, func(s fallback.State, p fallback.Policy, _ *loaded) fallback.Decision {
+		return fallback.Due(s, p, w.Reason, d.cfg.Now())
+	})
+	return nil
+}
+
+func (d *Dispatcher) readPauses(ctx context.Context) error {
+	pauses, err := d.store.Pauses(ctx)
+	if err != nil {
+		return err
+	}
+	paused := make(map[notify.Channel]bool, len(pauses))
+	for _, p := range pauses {
+		paused[p.Channel] = true
+	}
+	d.pauses.Store(&paused)
+	return nil
+}
+
+// reap takes over what dead nodes left.
+func (d *Dispatcher) reap(ctx context.Context) error {
+	if !d.alive.beating(d.cfg.Now()) {
+		return nil // whoever is cut off itself judges nobody
+	}
+	dead, err := d.store.DeadNodes(ctx)
+	if err != nil {
+		return err
+	}
+	for _, node := range dead {
+		if node == d.node {
+			continue
+		}
+		orphans, err := d.store.DeadWork(ctx, node)
+		if err != nil {
+			return err
+		}
+		for _, o := range orphans {
+			if err := d.settleOrphan(ctx, o); err != nil {
+				return err
+			}
+		}
+		requeued, err := d.store.Bury(ctx, node)
+		if err != nil {
+			return err
+		}
+		d.log.WarnContext(ctx, "took over a dead node's work", slog.String("node", node.String()),
+			slog.Int("calls_with_unknown_outcome", len(orphans)), slog.Int("requeued", requeued))
+	}
+	return nil
+}
+
+// sweep walks all deliveries and puts right what nothing would move.
+func (d *Dispatcher) sweep(ctx context.Context) error {
+	if !d.alive.beating(d.cfg.Now()) {
+		return nil
+	}
+	for after := (uuid.UUID{}); ; {
+		swept, err := d.store.Sweep(ctx, after, sweepSlice, d.cfg.Now())
+		if err != nil {
+			return err
+		}
+		for _, o := range swept.Orphans {
+			if err := d.settleOrphan(ctx, o); err != nil {
+				return err
+			}
+		}
+		if swept.Requeued+swept.Rewaited+len(swept.Orphans) > 0 {
+			d.log.WarnContext(ctx, "sweep found deliveries that nothing would have moved", slog.Int("requeued", swept.Requeued),
+				slog.Int("given_a_wait", swept.Rewaited), slog.Int("orphans", len(swept.Orphans)))
+		}
+		if after = swept.Next; after == (uuid.UUID{}) {
+			return nil
+		}
+	}
+}
+
+// expire deletes what is past retention, in small batches.
+func (d *Dispatcher) expire(ctx context.Context) error {
+	for {
+		now := d.cfg.Now()
+		_, more, err := d.store.Expire(ctx, now.Add(-d.cfg.KeepFinal), now, expireBatch)
+		if err != nil || !more {
+			return err
+		}
+	}
+}

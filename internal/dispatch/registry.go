@@ -1,0 +1,158 @@
+package dispatch
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/notification-dispatcher/dispatcher/internal/channels"
+	"github.com/notification-dispatcher/dispatcher/internal/fallback"
+	"github.com/notification-dispatcher/dispatcher/internal/notify"
+	"github.com/notification-dispatcher/dispatcher/internal/resilience"
+)
+
+// Account is one configured account, ready to send.
+type Account struct {
+	Provider channels.Provider
+	// Timeout bounds one call; it must be positive.
+	Timeout time.Duration
+	// Projects that may use the account; none means all.
+	Projects []string
+	// OnUnknown is the account's policy; empty means the channel's default.
+	OnUnknown notify.UnknownPolicy
+	// Retry and SlowRetry space out calls after a failure of the provider and of
+	// the recipient.
+	Retry, SlowRetry resilience.Backoff
+	Breaker          resilience.BreakerConfig
+}
+
+// serves reports whether the account may send for project by provider.
+func (a *Account) serves(project, provider string) bool {
+	return (provider == "" || a.Provider.Info().Provider == provider) &&
+		(len(a.Projects) == 0 || slices.Contains(a.Projects, project))
+}
+
+// Channel is a channel's accounts, in the order they are tried, and its limit.
+type Channel struct {
+	// MaxInFlight bounds the calls of this node that are under way at once.
+	MaxInFlight int
+	Accounts    []*Account
+}
+
+// Registry is every configured channel. It is not changed once in use; a new
+// configuration is a new registry.
+type Registry struct {
+	channels map[notify.Channel]Channel
+}
+
+// NewRegistry returns a registry of the given channels.
+func NewRegistry(channels map[notify.Channel]Channel) *Registry {
+	return &Registry{channels}
+}
+
+// Channel returns a channel's configuration; its zero value where it has none.
+func (r *Registry) Channel(c notify.Channel) Channel { return r.channels[c] }
+
+// Accounts returns all accounts, by channel in the order of [notify.Channels].
+func (r *Registry) Accounts() []*Account {
+	var out []*Account
+	for _, c := range notify.Channels() {
+		out = append(out, r.channels[c].Accounts...)
+	}
+	return out
+}
+
+// pick returns the account that a delivery goes through, nil if none may.
+func (r *Registry) pick(c notify.Channel, project, pinned, provider string) *Account {
+	for _, a := range r.channels[c].Accounts {
+		if (pinned == "" || a.Provider.Info().Account == pinned) && a.serves(project, provider) {
+			return a
+		}
+	}
+	return nil
+}
+
+// Check reports what would keep a notification from being sent, as far as that
+// is known before the first call: steps without an account, and what the
+// accounts' providers say of the message.
+func (r *Registry) Check(n *notify.Notification) []notify.Problem {
+	var problems []notify.Problem
+	for i, step := range n.Chain {
+		for j, target := range n.To.Targets(step.Channel) {
+			a := r.pick(step.Channel, n.Project, step.Account, channels.RequiredProvider(target))
+			if a == nil {
+				problems = append(problems, noAccount(i, step))
+				break
+			}
+			checker, ok := a.Provider.(channels.Checker)
+			if !ok {
+				continue
+			}
+			if p := problemOf(checker.Check(message(n, i, j, 0))); p != nil && !slices.Contains(problems, *p) {
+				problems = append(problems, *p)
+			}
+		}
+	}
+	return problems
+}
+
+// message is what the provider is given for one target of one step.
+func message(n *notify.Notification, step, target, round int) *channels.Message {
+	return &channels.Message{
+		Key:            notify.DeliveryKey(n.ID, step, target, round),
+		NotificationID: n.ID,
+		To:             n.To.Targets(n.Chain[step].Channel)[target],
+		Content:        n.Content,
+		Priority:       n.Priority,
+		Reference:      n.Reference,
+		Metadata:       n.Metadata,
+		Trace:          n.Trace,
+		CreatedAt:      n.CreatedAt,
+		ExpiresAt:      n.ExpiresAt,
+	}
+}
+
+// policy is what a step asks for, with what the account adds. spread and draw
+// are random numbers in [0, 1).
+func (r *Registry) policy(n *notify.Notification, step int, a *Account, spread float64) fallback.Policy {
+	if a == nil {
+		a = &Account{}
+	}
+	p := fallback.NewPolicy(n, step, a.OnUnknown)
+	p.Spread = spread
+	p.Backoff = func(retry int) time.Duration { return a.Retry.Delay(retry+1, spread) }
+	p.SlowBackoff = func(retry int) time.Duration { return a.SlowRetry.Delay(retry+1, spread) }
+	p.Observable = notify.Sent
+	if a.Provider != nil {
+		p.Observable = a.Provider.Info().MaxObservable
+	}
+	return p
+}
+
+// codeUnsendable marks what a provider says it would not send.
+const codeUnsendable = "unsendable"
+
+func noAccount(i int, step notify.Step) notify.Problem {
+	p := notify.Problem{
+		Pointer: "/chain/" + strconv.Itoa(i) + "/channel", Code: notify.CodeUnknownAccount,
+		Detail: "no configured account of this channel can serve this project and address",
+	}
+	if step.Account != "" {
+		p.Pointer = "/chain/" + strconv.Itoa(i) + "/account"
+	}
+	return p
+}
+
+// problemOf turns a provider's complaint into a problem; nil if there is none.
+func problemOf(err error) *notify.Problem {
+	if err == nil {
+		return nil
+	}
+	p := &notify.Problem{Code: codeUnsendable, Detail: "the provider would not take this message"}
+	var check *channels.CheckError
+	if errors.As(err, &check) {
+		p.Pointer, p.Detail = check.Field, check.Reason
+	}
+	return p
+}

@@ -1,0 +1,158 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+
+	"github.com/google/uuid"
+
+	"github.com/notification-dispatcher/dispatcher/internal/channels"
+	"github.com/notification-dispatcher/dispatcher/internal/fallback"
+	"github.com/notification-dispatcher/dispatcher/internal/notify"
+	"github.com/notification-dispatcher/dispatcher/internal/store"
+)
+
+// loaded is a delivery as it is now, with its notification.
+type loaded struct {
+	record   store.Record
+	delivery store.Delivery
+}
+
+func (d *Dispatcher) flushLoads(ctx context.Context, ids []store.DeliveryID) ([]*loaded, error) {
+	notifications := make([]uuid.UUID, len(ids))
+	for i, id := range ids {
+		notifications[i] = id.Notification
+	}
+	records, err := d.store.Records(ctx, notifications)
+	if err != nil {
+		return nil, err
+	}
+	at := map[store.DeliveryID]*loaded{}
+	for _, r := range records {
+		for _, delivery := range r.Deliveries {
+			at[delivery.DeliveryID] = &loaded{r, delivery}
+		}
+	}
+	out := make([]*loaded, len(ids))
+	for i, id := range ids {
+		out[i] = at[id]
+	}
+	return out, nil
+}
+
+// refuse records that a delivery waits because a call may not start now.
+func (d *Dispatcher) refuse(ctx context.Context, item store.Item, r Refusal) bool {
+	return d.uncalled(ctx, item, func(s fallback.State, p fallback.Policy, _ *loaded) fallback.Decision {
+		return fallback.Refuse(s, p, r.Reason, r.Scope, r.Until, d.cfg.Now())
+	})
+}
+
+// uncalled decides about a delivery without a call, from its state as it is now,
+// and records that. It reports whether the delivery was dealt with; one that has
+// moved on since the job was made is.
+func (d *Dispatcher) uncalled(ctx context.Context, item store.Item, decide func(fallback.State, fallback.Policy, *loaded) fallback.Decision) bool {
+	l, err := d.loads.do(ctx, item.Delivery())
+	if err != nil {
+		if ctx.Err() == nil && !errors.Is(err, errStopped) {
+			d.log.WarnContext(ctx, "delivery cannot be read", idOf(item.Delivery()), slog.Any("error", err))
+		}
+		return false
+	}
+	if l == nil || l.delivery.Turn != item.Turn || l.delivery.Final || l.delivery.ClaimedBy != uuid.Nil {
+		return true
+	}
+	d.decideUncalled(ctx, l, false, decide)
+	return true
+}
+
+// decideUncalled records a decision made without a call about the delivery as it
+// was loaded. Should it have moved on meanwhile, nothing is written.
+func (d *Dispatcher) decideUncalled(ctx context.Context, l *loaded, waited bool, decide func(fallback.State, fallback.Policy, *loaded) fallback.Decision) {
+	registry := d.registry.Load()
+	account := registry.pick(l.delivery.Channel, l.delivery.Project, l.delivery.Pinned, l.delivery.Provider)
+	policy := registry.policy(&l.record.Notification, int(l.delivery.Step), account, rand.Float64())
+	decision := decide(stateOf(&l.delivery), policy, l)
+	now := d.cfg.Now()
+	r := d.result(&l.record.Notification, l.delivery, decision, now)
+	r.Waited = waited
+	if d.record(context.WithoutCancel(ctx), r) == store.Written {
+		d.count(&l.record.Notification, &l.delivery, decision, now)
+	}
+}
+
+// unclaimed finds out why a claim gave nothing, and ends what may never be
+// called: expired, stopped or suppressed.
+func (d *Dispatcher) unclaimed(ctx context.Context, item store.Item) bool {
+	return d.uncalled(ctx, item, func(s fallback.State, p fallback.Policy, l *loaded) fallback.Decision {
+		now := d.cfg.Now()
+		if s.Stop == "" && now.Before(l.delivery.ExpiresAt) {
+			// Neither stopped nor expired nor anybody else's: the suppression list.
+			return fallback.Decide(s, p, fallback.Outcome{Kind: notify.Suppressed}, now)
+		}
+		return fallback.Overdue(s, p, l.delivery.Because, now)
+	})
+}
+
+// late deals with an outcome whose delivery had moved on before it could be
+// recorded: it was canceled during the call, or this node was taken for dead.
+// The attempt is kept already; here its meaning is applied to what is true now.
+func (d *Dispatcher) late(ctx context.Context, was store.Delivery, o outcome) {
+	for range lateTries {
+		l, err := d.loads.do(ctx, was.DeliveryID)
+		if err != nil || l == nil {
+			return
+		}
+		mine := l.delivery.ClaimedBy == d.node && l.delivery.ClaimID == was.ClaimID
+		accepted := o.Kind == notify.Accepted
+		switch {
+		case l.delivery.Final && accepted:
+			status := o.Status
+			if err := d.store.Correct(ctx, was.DeliveryID, status, d.cfg.Now()); err != nil {
+				d.log.WarnContext(ctx, "late success not noted", idOf(was.DeliveryID), slog.Any("error", err))
+			}
+			return
+		case l.delivery.Final, !mine && !accepted, !mine && l.delivery.ClaimedBy != uuid.Nil:
+			return
+		}
+		now := d.cfg.Now()
+		registry := d.registry.Load()
+		policy := registry.policy(&l.record.Notification, int(was.Step), o.account, rand.Float64())
+		decision := fallback.Decide(stateOf(&l.delivery), policy, o.Outcome, now)
+		r := d.result(&l.record.Notification, l.delivery, decision, now)
+		r.Waited = true
+		if d.record(ctx, r) == store.Written {
+			d.count(&l.record.Notification, &l.delivery, decision, now)
+			return
+		}
+	}
+}
+
+// lateTries bounds how often a late outcome is decided again because the
+// delivery moved once more meanwhile.
+const lateTries = 5
+
+// settleOrphan records what is known of a call whose worker died: nothing.
+func (d *Dispatcher) settleOrphan(ctx context.Context, orphan store.Delivery) error {
+	l, err := d.loads.do(ctx, orphan.DeliveryID)
+	if err != nil {
+		return err
+	}
+	if l == nil || l.delivery.Turn != orphan.Turn || l.delivery.ClaimedBy != orphan.ClaimedBy {
+		return nil
+	}
+	now := d.cfg.Now()
+	registry := d.registry.Load()
+	account := registry.pick(orphan.Channel, orphan.Project, orphan.Pinned, orphan.Provider)
+	result := channels.Result{Outcome: notify.Unknown, Detail: "the worker died before the outcome was recorded"}
+	attempt := &store.Attempt{
+		DeliveryID: orphan.DeliveryID, Turn: orphan.Turn, ID: uuid.New(), N: max(orphan.Calls, 1), Node: orphan.ClaimedBy,
+		Account: orphan.Account, StartedAt: orphan.ClaimedAt, Duration: max(now.Sub(orphan.ClaimedAt), 0), Outcome: result.Outcome,
+		Detail: result.Detail, PossibleDuplicate: orphan.Repeats > 0,
+	}
+	d.cfg.Metrics.Attempt(orphan.Channel, result.Outcome, attempt.Duration)
+	o := outcome{Outcome: fallback.Outcome{Kind: notify.Unknown, Crashed: true, Scope: orphan.Account}, account: account}
+	d.settle(ctx, &l.record.Notification, l.delivery, attempt, o)
+	return nil
+}
