@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"os/user"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -53,7 +52,7 @@ func chooseAccount() (account, error) {
 func switchTo(name string, uid, gid int) account {
 	return account{
 		name: name, uid: uid, gid: gid,
-		credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}, //nolint:gosec // the kernel's ids fit.
+		credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)},
 	}
 }
 
@@ -62,11 +61,16 @@ func (a account) own(folder string) error {
 	if a.credential == nil {
 		return nil
 	}
-	return filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }() // It was only read.
+	return fs.WalkDir(root.FS(), ".", func(path string, _ fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		return os.Lchown(path, a.uid, a.gid)
+		return root.Lchown(path, a.uid, a.gid)
 	})
 }
 

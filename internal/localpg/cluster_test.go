@@ -95,19 +95,22 @@ func TestUnusableDataIsExplained(t *testing.T) {
 	stop(t, start(t, localpg.Config{Folder: folder}))
 	data := filepath.Join(folder, "data")
 
+	version, control := filepath.Join(data, "PG_VERSION"), filepath.Join(data, "global", "pg_control")
 	tests := []struct {
 		name  string
-		spoil func(t *testing.T)
+		spoil func() error
 		want  string
 	}{
-		{"other version", func(t *testing.T) { write(t, filepath.Join(data, "PG_VERSION"), "9\n") }, "made by PostgreSQL 9"},
-		{"no version", func(t *testing.T) { remove(t, filepath.Join(data, "PG_VERSION")) }, "not a whole PostgreSQL data folder"},
-		{"no control file", func(t *testing.T) { remove(t, filepath.Join(data, "global", "pg_control")) }, "pg_control"},
+		{"other version", func() error { return os.WriteFile(version, []byte("9\n"), 0o600) }, "made by PostgreSQL 9"},
+		{"no version", func() error { return os.Remove(version) }, "not a whole PostgreSQL data folder"},
+		{"no control file", func() error { return os.Remove(control) }, "pg_control"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			restore := stash(t, data)
-			test.spoil(t)
+			if err := test.spoil(); err != nil {
+				t.Fatal(err)
+			}
 			_, err := localpg.Start(t.Context(), localpg.Config{Folder: folder})
 			if !errors.Is(err, localpg.ErrUnusable) || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("Start = %v, want ErrUnusable that says %q", err, test.want)
@@ -209,13 +212,6 @@ func run(t *testing.T, name string, args ...string) {
 func write(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func remove(t *testing.T, path string) {
-	t.Helper()
-	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -29,9 +29,9 @@ type keeper struct {
 	done <-chan struct{}
 }
 
-func keep(pid int, ending syscall.Signal, litter string) (*keeper, error) {
+func keep(ctx context.Context, pid int, ending syscall.Signal, litter string) (*keeper, error) {
 	name := map[syscall.Signal]string{syscall.SIGINT: "INT", syscall.SIGQUIT: "QUIT"}[ending]
-	cmd := exec.CommandContext(context.Background(), "/bin/sh", "-c", keeperScript, "keeper", name, strconv.Itoa(pid), litter)
+	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", keeperScript, "keeper", name, strconv.Itoa(pid), litter)
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C must not end it first.
 	pipe, err := cmd.StdinPipe()

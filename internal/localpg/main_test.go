@@ -35,7 +35,7 @@ func beParent(folder string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	fmt.Println(c.URL("postgres"))
+	fmt.Fprintln(os.Stdout, c.URL("postgres"))
 	_, _ = io.Copy(io.Discard, os.Stdin) // Until the test goes, at the latest.
 	return 0
 }

@@ -80,7 +80,7 @@ func (l launch) start(ctx context.Context) (*server, error) {
 		return nil, fmt.Errorf("run %s: %w", l.programs.postgres(), err)
 	}
 	s := &server{process: cmd.Process, exited: exited, ending: l.ending}
-	if s.keeper, err = keep(cmd.Process.Pid, l.ending, l.litter); err != nil {
+	if s.keeper, err = keep(context.WithoutCancel(ctx), cmd.Process.Pid, l.ending, l.litter); err != nil {
 		return nil, errors.Join(err, s.stop())
 	}
 	if err := s.waitReady(ctx, l.sockets); err != nil {

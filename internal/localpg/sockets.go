@@ -46,7 +46,7 @@ func ownSocketFolder(a account, sockets string) error {
 		return err
 	}
 	if !info.IsDir() || info.Mode().Perm() != 0o700 || (uid != a.uid && uid != os.Geteuid()) {
-		return fmt.Errorf("somebody else's file has that name: remove it")
+		return errors.New("somebody else's file has that name: remove it")
 	}
 	if a.credential == nil {
 		return nil

@@ -42,5 +42,5 @@ func freeBytes(folder string) uint64 {
 	if err := syscall.Statfs(folder, &st); err != nil {
 		return 0
 	}
-	return st.Bavail * uint64(st.Bsize) //nolint:gosec // a block size is positive.
+	return st.Bavail * uint64(st.Bsize)
 }

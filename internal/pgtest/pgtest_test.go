@@ -1,7 +1,7 @@
 package pgtest_test
 
 import (
-	"fmt"
+	"strconv"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -40,7 +40,6 @@ func TestEmptyDatabaseHasNoTables(t *testing.T) {
 }
 
 func TestDatabaseIsGoneAfterItsTest(t *testing.T) {
-	t.Parallel()
 	var url string
 	t.Run("inner", func(t *testing.T) {
 		url = pgtest.URL(t)
@@ -61,7 +60,7 @@ func TestDatabaseIsGoneAfterItsTest(t *testing.T) {
 func TestManyTestsAtOnce(t *testing.T) {
 	t.Parallel()
 	for i := range 8 {
-		t.Run(fmt.Sprint(i), func(t *testing.T) {
+		t.Run(strconv.Itoa(i), func(t *testing.T) {
 			t.Parallel()
 			pool := pgtest.New(t)
 			if _, err := pool.Exec(t.Context(), "CREATE TABLE mine ()"); err != nil {

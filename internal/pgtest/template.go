@@ -36,7 +36,7 @@ func hashFiles(w io.Writer, files fs.FS) {
 			return err
 		}
 		text, err := fs.ReadFile(files, path)
-		fmt.Fprintf(w, "%s %d\n%s", path, len(text), text)
+		_, _ = fmt.Fprintf(w, "%s %d\n%s", path, len(text), text)
 		return err
 	})
 	if err != nil {
