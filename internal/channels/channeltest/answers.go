@@ -57,7 +57,11 @@ func checkTable(t *testing.T, s Suite) {
 			if c.Message != nil {
 				message = c.Message
 			}
-			compare(t, g.sendMessage(t.Context(), t, message(g.url), 1), c.Want)
+			want := c.Want
+			if c.Scope != nil {
+				want.Scope = c.Scope(g.url)
+			}
+			compare(t, g.sendMessage(t.Context(), t, message(g.url), 1), want)
 		})
 	}
 }

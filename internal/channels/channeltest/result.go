@@ -1,6 +1,7 @@
 package channeltest
 
 import (
+	"net/url"
 	"strings"
 	"testing"
 
@@ -48,7 +49,7 @@ func MessageSecrets(m *channels.Message) []string {
 	c := m.Content
 	out := []string{m.To.Phone, c.Title, c.Body, string(c.Data), string(m.Metadata), m.Reference}
 	if d := m.To.Device; d != nil {
-		out = append(out, d.Token, d.Endpoint)
+		out = append(append(out, d.Token), urlSecrets(d.Endpoint)...)
 		if d.Keys != nil {
 			out = append(out, d.Keys.P256dh, d.Keys.Auth)
 		}
@@ -57,10 +58,10 @@ func MessageSecrets(m *channels.Message) []string {
 		out = append(out, e.Address, e.Name)
 	}
 	if s := m.To.Slack; s != nil {
-		out = append(out, s.Channel, s.WebhookURL)
+		out = append(append(out, s.Channel), urlSecrets(s.WebhookURL)...)
 	}
 	if w := m.To.Webhook; w != nil {
-		out = append(out, w.URL)
+		out = append(out, urlSecrets(w.URL)...)
 		for _, v := range w.Headers {
 			out = append(out, v)
 		}
@@ -68,6 +69,15 @@ func MessageSecrets(m *channels.Message) []string {
 	title, body := c.PushText()
 	subject, text, html := c.EmailParts()
 	return append(out, title, body, subject, text, html, c.SMSText(), c.WhatsAppText(), c.SlackText())
+}
+
+// urlSecrets are a URL and its parts that may hold a token.
+func urlSecrets(raw string) []string {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return []string{raw}
+	}
+	return []string{raw, u.Path, u.RawQuery}
 }
 
 // compare reports where got is not what the row wants; see [Case].

@@ -55,6 +55,8 @@ type Case struct {
 	Body   string
 	// Message replaces the suite's for this row.
 	Message func(baseURL string) *channels.Message
+	// Scope replaces Want.Scope where that depends on the server's address.
+	Scope func(baseURL string) string
 	// Want's Outcome, RetryAfter, Suppress and SuppressFor are always compared,
 	// Scope where it is set or the outcome is Throttled, the other fields where
 	// they are set.
