@@ -44,7 +44,6 @@ func (c *Config) check(problems *strict.Problems) {
 	}
 	const never = 100 * 365 * day
 	between(problems, "retention.final", c.Retention.Final, time.Hour, never)
-	between(problems, "retention.events", c.Retention.Events, time.Hour, never)
 	between(problems, "retention.idempotency_keys", c.Retention.IdempotencyKeys, time.Minute, never)
 	c.checkNames(problems)
 }

@@ -90,11 +90,9 @@ const (
 // Retention is how long rows are kept. A notification that is not final is kept
 // whatever its age.
 type Retention struct {
-	// Final is for notifications that have ended, with their deliveries and
-	// attempts; at least 1h, default 720h (30 days).
+	// Final is for notifications that have ended, with their deliveries, attempts
+	// and events; at least 1h, default 720h (30 days).
 	Final time.Duration `yaml:"final"`
-	// Events is for status events; at least 1h, default 168h (7 days).
-	Events time.Duration `yaml:"events"`
 	// IdempotencyKeys is how long a repeated request is recognized; at least 1m,
 	// default 24h.
 	IdempotencyKeys time.Duration `yaml:"idempotency_keys"`
@@ -175,7 +173,6 @@ func Default() Config {
 		Log: Log{Level: LogLevel(slog.LevelInfo), Format: LogAuto},
 		Retention: Retention{
 			Final:           30 * 24 * time.Hour,
-			Events:          7 * 24 * time.Hour,
 			IdempotencyKeys: 24 * time.Hour,
 		},
 		Channels: defaultChannels(),

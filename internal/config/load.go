@@ -21,23 +21,28 @@ import (
 // The error is a [strict.Problems] with all that is wrong; the configuration is
 // then as much as could be understood, for a caller that wants to find more.
 func Load(path string, env Env, flags map[string]string) (Config, error) {
-	c := Default()
-	var problems strict.Problems
+	var unread strict.Problems
+	var text []byte
 	if path != "" {
-		problems = append(problems, c.file(path)...)
+		var err error
+		if text, err = os.ReadFile(path); err != nil { //nolint:gosec // the operator names the file
+			unread = strict.Problems{{Text: err.Error()}}
+		}
 	}
+	c, err := Parse(text, env, flags)
+	var problems strict.Problems
+	_ = errors.As(err, &problems) // Parse has no other errors
+	return c, append(unread, problems...).Err()
+}
+
+// Parse is [Load] with the file's text in place of its path.
+func Parse(text []byte, env Env, flags map[string]string) (Config, error) {
+	c := Default()
+	problems := c.read(text)
 	problems = append(problems, c.environment(env)...)
 	problems = append(problems, c.flags(flags)...)
 	c.check(&problems)
 	return c, problems.Err()
-}
-
-func (c *Config) file(path string) strict.Problems {
-	b, err := os.ReadFile(path) //nolint:gosec // the operator names the file
-	if err != nil {
-		return strict.Problems{{Text: err.Error()}}
-	}
-	return c.read(b)
 }
 
 func (c *Config) read(b []byte) strict.Problems {
