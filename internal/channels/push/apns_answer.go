@@ -79,7 +79,7 @@ func (p *APNs) result(ctx context.Context, x channels.Exchange, to notify.Target
 	if x.Status < 400 || json.Unmarshal(x.Body, &ans) != nil {
 		return r
 	}
-	r.Code = code(ans.Reason, to.Device.Token)
+	r.Code = code(ans.Reason, appleCode, to.Device.Token)
 	if o, ok := apnsOutcomes[ans.Reason]; ok {
 		r.Outcome = o
 	}

@@ -22,18 +22,18 @@ import (
 	"github.com/notification-dispatcher/dispatcher/internal/secret"
 )
 
-func apnsConfig(t testing.TB, base string) APNsConfig {
-	t.Helper()
+func apnsConfig(tb testing.TB, base string) APNsConfig {
+	tb.Helper()
 	return APNsConfig{
-		KeyID: "ABC123DEFG", TeamID: "DEF123GHIJ", PrivateKey: secret.New(pemOf(t, ecKey())), Topic: "com.example.app", BaseURL: base,
+		KeyID: "ABC123DEFG", TeamID: "DEF123GHIJ", PrivateKey: secret.New(pemOf(tb, ecKey())), Topic: "com.example.app", BaseURL: base,
 	}
 }
 
-func newAPNs(t testing.TB, base string) *APNs {
-	t.Helper()
-	p, err := NewAPNs("apns-main", apnsConfig(t, base))
+func newAPNs(tb testing.TB, base string) *APNs {
+	tb.Helper()
+	p, err := NewAPNs("apns-main", apnsConfig(tb, base))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return p
 }
@@ -80,8 +80,10 @@ func apnsTable() []channeltest.Case {
 		row(404, "BadPath", message),
 		row(405, "MethodNotAllowed", message),
 		row(410, "ExpiredToken", dead),
-		{Name: "Unregistered", Status: 410, Body: `{"reason":"Unregistered","timestamp":1796115600000}`,
-			Want: channels.Result{Outcome: notify.RecipientRejected, Suppress: true, Code: "Unregistered", Detail: "dead since 2026-12-01T09:00:00Z"}},
+		{
+			Name: "Unregistered", Status: 410, Body: `{"reason":"Unregistered","timestamp":1796115600000}`,
+			Want: channels.Result{Outcome: notify.RecipientRejected, Suppress: true, Code: "Unregistered", Detail: "dead since 2026-12-01T09:00:00Z"},
+		},
 		{Name: "410 without a reason", Status: 410, Want: recipient},
 		row(413, "PayloadTooLarge", message),
 		row(429, "TooManyRequests", channels.Result{Outcome: notify.Throttled, Scope: device}),
@@ -89,10 +91,14 @@ func apnsTable() []channeltest.Case {
 		row(500, "InternalServerError", unavailable),
 		row(503, "ServiceUnavailable", unavailable),
 		row(503, "Shutdown", unavailable),
-		{Name: "503 with Retry-After", Status: 503, Header: after, Body: `{"reason":"ServiceUnavailable"}`,
-			Want: channels.Result{Outcome: notify.ProviderUnavailable, RetryAfter: 7 * time.Second}},
-		{Name: "a reason of tomorrow", Status: 400, Body: `{"reason":"SomethingNew"}`,
-			Want: channels.Result{Outcome: notify.MessageRejected, Code: "SomethingNew"}},
+		{
+			Name: "503 with Retry-After", Status: 503, Header: after, Body: `{"reason":"ServiceUnavailable"}`,
+			Want: channels.Result{Outcome: notify.ProviderUnavailable, RetryAfter: 7 * time.Second},
+		},
+		{
+			Name: "a reason of tomorrow", Status: 400, Body: `{"reason":"SomethingNew"}`,
+			Want: channels.Result{Outcome: notify.MessageRejected, Code: "SomethingNew"},
+		},
 		{Name: "403 without a reason", Status: 403, Body: "<html>", Want: account},
 		{Name: "success with an id that is none", Status: 200, Header: http.Header{"Apns-Id": {"x"}}, Want: channels.Result{Outcome: notify.Unknown}},
 	}
@@ -117,7 +123,7 @@ type apnsServer struct {
 	body    chan string
 }
 
-func newAPNsServer(t *testing.T, h http.HandlerFunc) *apnsServer {
+func newAPNsServer(t *testing.T, http2 bool, h http.HandlerFunc) *apnsServer {
 	t.Helper()
 	s := &apnsServer{request: make(chan *http.Request, 10), body: make(chan string, 10)}
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -126,7 +132,7 @@ func newAPNsServer(t *testing.T, h http.HandlerFunc) *apnsServer {
 		s.body <- string(body)
 		h(w, r)
 	}))
-	s.EnableHTTP2 = true
+	s.EnableHTTP2 = http2
 	s.StartTLS()
 	t.Cleanup(s.Close)
 	s.caFile = filepath.Join(t.TempDir(), "ca.pem")
@@ -151,7 +157,7 @@ func (s *apnsServer) provider(t *testing.T) *APNs {
 
 func TestAPNsRequestOverTLS(t *testing.T) {
 	t.Parallel()
-	srv := newAPNsServer(t, acceptAPNs)
+	srv := newAPNsServer(t, true, acceptAPNs)
 	p := srv.provider(t)
 	now := time.Date(2026, 12, 1, 8, 0, 0, 0, time.UTC)
 	p.now = func() time.Time { return now }
@@ -187,7 +193,7 @@ func TestAPNsRequestOverTLS(t *testing.T) {
 
 func TestAPNsTrustsNoUnknownCertificate(t *testing.T) {
 	t.Parallel()
-	srv := newAPNsServer(t, acceptAPNs)
+	srv := newAPNsServer(t, true, acceptAPNs)
 	r := newAPNs(t, srv.URL).Send(t.Context(), deviceMessage(ProviderAPNs))
 	if r.Outcome != notify.ProviderUnavailable {
 		t.Errorf("%+v", r)
@@ -197,9 +203,40 @@ func TestAPNsTrustsNoUnknownCertificate(t *testing.T) {
 	}
 }
 
+func TestAPNsSpeaksHTTP2Alone(t *testing.T) {
+	t.Parallel()
+	t.Run("in clear text", func(t *testing.T) {
+		t.Parallel()
+		proto := make(chan string, 1)
+		srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			proto <- r.Proto
+			acceptAPNs(w, r)
+		}))
+		srv.Config.Protocols = new(http.Protocols)
+		srv.Config.Protocols.SetHTTP1(true)
+		srv.Config.Protocols.SetUnencryptedHTTP2(true)
+		srv.Start()
+		defer srv.Close()
+		if r := newAPNs(t, srv.URL).Send(t.Context(), deviceMessage(ProviderAPNs)); r.Outcome != notify.Accepted {
+			t.Fatalf("%+v", r)
+		}
+		if got := <-proto; got != "HTTP/2.0" {
+			t.Errorf("spoke %s", got)
+		}
+	})
+	t.Run("to a server that cannot", func(t *testing.T) {
+		t.Parallel()
+		srv := newAPNsServer(t, false, acceptAPNs)
+		r := srv.provider(t).Send(t.Context(), deviceMessage(ProviderAPNs))
+		if r.Outcome != notify.ProviderUnavailable || len(srv.request) != 0 {
+			t.Errorf("%+v after %d requests", r, len(srv.request))
+		}
+	})
+}
+
 func TestAPNsQuietMessage(t *testing.T) {
 	t.Parallel()
-	srv := newAPNsServer(t, acceptAPNs)
+	srv := newAPNsServer(t, true, acceptAPNs)
 	p := srv.provider(t)
 	now := time.Now()
 	p.now = func() time.Time { return now }
@@ -235,7 +272,7 @@ func TestAPNsSuppressesABadTokenOnlyOnceItHasKnownADevice(t *testing.T) {
 			}
 			bad := answer(http.StatusBadRequest, `{"reason":"BadDeviceToken"}`)
 			current := bad
-			srv := newAPNsServer(t, func(w http.ResponseWriter, r *http.Request) { current(w, r) })
+			srv := newAPNsServer(t, true, func(w http.ResponseWriter, r *http.Request) { current(w, r) })
 			p := srv.provider(t)
 			send := func() channels.Result { return p.Send(t.Context(), deviceMessage(ProviderAPNs)) }
 			if r := send(); r.Outcome != notify.RecipientRejected || r.Suppress {
@@ -270,6 +307,7 @@ func TestAPNsChecksTheMessage(t *testing.T) {
 		}, "/content/push/collapse_key"},
 	})
 	t.Run("at the size limit", func(t *testing.T) {
+		t.Parallel()
 		m := deviceMessage(ProviderAPNs)
 		m.Content.Data, m.Content.Title = nil, ""
 		m.Content.Body = strings.Repeat("x", apnsMaxPayload-len(`{"aps":{"alert":{"body":""},"sound":"default"}}`))
@@ -296,6 +334,7 @@ func TestAPNsConfigNamesEveryProblem(t *testing.T) {
 	for name, key := range map[string]string{"no PEM": "hunter2", "RSA": pemOf(t, rsaKey()), "P-384": pemOf(t, p384)} {
 		_, err := NewAPNs("a", APNsConfig{KeyID: "short", TeamID: "DEF123GHI-", PrivateKey: secret.New(key), Topic: "a b", CAFile: empty})
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			checkProblems(t, err, []string{"key_id", "team_id", "private_key", "topic", "ca_file"}, "hunter2", "PRIVATE")
 		})
 	}

@@ -104,7 +104,7 @@ func TestAPNsExpiredTokenIsRenewedForTheRetry(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	refused := map[string]bool{}
-	srv := newAPNsServer(t, func(w http.ResponseWriter, r *http.Request) {
+	srv := newAPNsServer(t, true, func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
 		if refused[r.Header.Get("Authorization")] {

@@ -3,6 +3,7 @@ package push
 import (
 	"context"
 	"net/http"
+	"regexp"
 	"strings"
 	"time"
 
@@ -22,6 +23,9 @@ const (
 
 	fcmThirdPartyAuth = "THIRD_PARTY_AUTH_ERROR"
 )
+
+// fcmMessageName is the proof that FCM took a message.
+var fcmMessageName = regexp.MustCompile(`^projects/[^/\s]+/messages/[^/\s]+$`)
 
 // fcmAnswer is what is needed of an answer, good or bad.
 type fcmAnswer struct {
@@ -53,7 +57,7 @@ type fcmDetail struct {
 func fcmResult(ctx context.Context, x channels.Exchange, to notify.Target) channels.Result {
 	var ans fcmAnswer
 	understood := x.Status != 0 && json.Unmarshal(x.Body, &ans) == nil
-	if x.Status == http.StatusOK && understood && strings.HasPrefix(ans.Name, "projects/") {
+	if x.Status == http.StatusOK && understood && fcmMessageName.MatchString(ans.Name) && !strings.Contains(ans.Name, to.Device.Token) {
 		r := channels.Ok(ans.Name)
 		r.HTTPStatus = x.Status
 		return r
@@ -66,9 +70,9 @@ func fcmResult(ctx context.Context, x channels.Exchange, to notify.Target) chann
 		ans = fcmAnswer{}
 	}
 	errorCode := ans.errorCode()
-	r.Code = code(errorCode, to.Device.Token)
+	r.Code = code(errorCode, googleCode, to.Device.Token)
 	if r.Code == "" {
-		r.Code = code(ans.Error.Status, to.Device.Token)
+		r.Code = code(ans.Error.Status, googleCode, to.Device.Token)
 	}
 	byFCM(&r, errorCode, ans, to)
 	return r

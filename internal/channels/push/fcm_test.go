@@ -23,23 +23,23 @@ const (
 	fcmName   = "projects/demo-project/messages/0:1500415314455276%31bd1c9631bd1c96"
 )
 
-func serviceAccountJSON(t testing.TB, tokenURI string) string {
-	t.Helper()
+func serviceAccountJSON(tb testing.TB, tokenURI string) string {
+	tb.Helper()
 	b, err := json.Marshal(serviceAccount{
-		Type: "service_account", ProjectID: "demo-project", PrivateKeyID: "key-1", PrivateKey: pemOf(t, rsaKey()),
+		Type: "service_account", ProjectID: "demo-project", PrivateKeyID: "key-1", PrivateKey: pemOf(tb, rsaKey()),
 		ClientEmail: "dispatcher@demo-project.iam.gserviceaccount.com", TokenURI: tokenURI,
 	})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return string(b)
 }
 
-func newFCM(t testing.TB, base string) *FCM {
-	t.Helper()
-	p, err := NewFCM("fcm-main", FCMConfig{Credentials: secret.New(serviceAccountJSON(t, base+"/token")), BaseURL: base})
+func newFCM(tb testing.TB, base string) *FCM {
+	tb.Helper()
+	p, err := NewFCM("fcm-main", FCMConfig{Credentials: secret.New(serviceAccountJSON(tb, base+"/token")), BaseURL: base})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return p
 }
@@ -75,53 +75,99 @@ func fcmTable() []channeltest.Case {
 	device := deviceScope(deviceMessage(ProviderFCM).To)
 	after := http.Header{"Retry-After": {"7"}}
 	return []channeltest.Case{
-		{Name: "UNREGISTERED", Status: 404, Body: fcmError("NOT_FOUND", "Requested entity was not found.", fcmCode("UNREGISTERED")),
-			Want: channels.Result{Outcome: notify.RecipientRejected, Code: "UNREGISTERED", Suppress: true, HTTPStatus: 404}},
-		{Name: "404 without FCM's code", Status: 404, Body: fcmError("NOT_FOUND", "Requested entity was not found."),
-			Want: channels.Result{Outcome: notify.AccountRejected, Code: "NOT_FOUND"}},
-		{Name: "404 page", Status: 404, Body: "<!DOCTYPE html><title>Error 404 (Not Found)!!1</title>",
-			Want: channels.Result{Outcome: notify.AccountRejected}},
-		{Name: "INVALID_ARGUMENT of the token", Status: 400, Body: fcmError("INVALID_ARGUMENT", "Invalid registration", badRequest("message.token"), fcmCode("INVALID_ARGUMENT")),
-			Want: channels.Result{Outcome: notify.RecipientRejected, Code: "INVALID_ARGUMENT", Suppress: true}},
-		{Name: "INVALID_ARGUMENT of a token that cannot be parsed", Status: 400,
+		{
+			Name: "UNREGISTERED", Status: 404, Body: fcmError("NOT_FOUND", "Requested entity was not found.", fcmCode("UNREGISTERED")),
+			Want: channels.Result{Outcome: notify.RecipientRejected, Code: "UNREGISTERED", Suppress: true, HTTPStatus: 404},
+		},
+		{
+			Name: "404 without FCM's code", Status: 404, Body: fcmError("NOT_FOUND", "Requested entity was not found."),
+			Want: channels.Result{Outcome: notify.AccountRejected, Code: "NOT_FOUND"},
+		},
+		{
+			Name: "404 page", Status: 404, Body: "<!DOCTYPE html><title>Error 404 (Not Found)!!1</title>",
+			Want: channels.Result{Outcome: notify.AccountRejected},
+		},
+		{
+			Name: "INVALID_ARGUMENT of the token", Status: 400, Body: fcmError("INVALID_ARGUMENT", "Invalid registration", badRequest("message.token"), fcmCode("INVALID_ARGUMENT")),
+			Want: channels.Result{Outcome: notify.RecipientRejected, Code: "INVALID_ARGUMENT", Suppress: true},
+		},
+		{
+			Name: "INVALID_ARGUMENT of a token that cannot be parsed", Status: 400,
 			Body: fcmError("INVALID_ARGUMENT", "The registration token is not a valid FCM registration token", fcmCode("INVALID_ARGUMENT")),
-			Want: channels.Result{Outcome: notify.RecipientRejected, Code: "INVALID_ARGUMENT", Suppress: true}},
-		{Name: "INVALID_ARGUMENT of another field", Status: 400, Body: fcmError("INVALID_ARGUMENT", "Invalid data payload key: from", badRequest("message.data[0].key"), fcmCode("INVALID_ARGUMENT")),
-			Want: channels.Result{Outcome: notify.MessageRejected, Code: "INVALID_ARGUMENT"}},
-		{Name: "INVALID_ARGUMENT of no field", Status: 400, Body: fcmError("INVALID_ARGUMENT", "Message is too big", fcmCode("INVALID_ARGUMENT")),
-			Want: channels.Result{Outcome: notify.MessageRejected, Code: "INVALID_ARGUMENT"}},
-		{Name: "BadRequest without FCM's code", Status: 400, Body: fcmError("INVALID_ARGUMENT", "Invalid JSON payload received.", badRequest("message.foo")),
-			Want: channels.Result{Outcome: notify.MessageRejected, Code: "INVALID_ARGUMENT"}},
-		{Name: "BadRequest of the token without FCM's code", Status: 400, Body: fcmError("INVALID_ARGUMENT", "Invalid value", badRequest("message.token")),
-			Want: channels.Result{Outcome: notify.RecipientRejected, Suppress: true}},
-		{Name: "SENDER_ID_MISMATCH", Status: 403, Body: fcmError("PERMISSION_DENIED", "SenderId mismatch", fcmCode("SENDER_ID_MISMATCH")),
-			Want: channels.Result{Outcome: notify.RecipientRejected, Code: "SENDER_ID_MISMATCH"}},
-		{Name: "403 without FCM's code", Status: 403, Body: fcmError("PERMISSION_DENIED", "Permission denied"),
-			Want: channels.Result{Outcome: notify.AccountRejected, Code: "PERMISSION_DENIED"}},
-		{Name: "QUOTA_EXCEEDED of the project", Status: 429, Body: fcmError("RESOURCE_EXHAUSTED", "Quota exceeded", quotaFailure("Message rate exceeded"), fcmCode("QUOTA_EXCEEDED")),
-			Want: channels.Result{Outcome: notify.Throttled, Code: "QUOTA_EXCEEDED", RetryAfter: time.Minute}},
-		{Name: "QUOTA_EXCEEDED with Retry-After", Status: 429, Header: after, Body: fcmError("RESOURCE_EXHAUSTED", "Quota exceeded", fcmCode("QUOTA_EXCEEDED")),
-			Want: channels.Result{Outcome: notify.Throttled, Code: "QUOTA_EXCEEDED", RetryAfter: 7 * time.Second}},
-		{Name: "QUOTA_EXCEEDED of the device", Status: 429, Body: fcmError("RESOURCE_EXHAUSTED", "Quota exceeded", quotaFailure("Device message rate exceeded"), fcmCode("QUOTA_EXCEEDED")),
-			Want: channels.Result{Outcome: notify.Throttled, Code: "QUOTA_EXCEEDED", RetryAfter: time.Minute, Scope: device}},
-		{Name: "RESOURCE_EXHAUSTED without FCM's code", Status: 429, Body: fcmError("RESOURCE_EXHAUSTED", "Quota exceeded"),
-			Want: channels.Result{Outcome: notify.Throttled, Code: "RESOURCE_EXHAUSTED", RetryAfter: time.Minute}},
-		{Name: "UNAVAILABLE", Status: 503, Body: fcmError("UNAVAILABLE", "The service is currently unavailable.", fcmCode("UNAVAILABLE")),
-			Want: channels.Result{Outcome: notify.Unknown, Code: "UNAVAILABLE"}},
-		{Name: "UNAVAILABLE with Retry-After", Status: 503, Header: after, Body: fcmError("UNAVAILABLE", "The service is currently unavailable.", fcmCode("UNAVAILABLE")),
-			Want: channels.Result{Outcome: notify.Unknown, Code: "UNAVAILABLE", RetryAfter: 7 * time.Second}},
-		{Name: "INTERNAL", Status: 500, Body: fcmError("INTERNAL", "Internal error encountered.", fcmCode("INTERNAL")),
-			Want: channels.Result{Outcome: notify.ProviderUnavailable, Code: "INTERNAL"}},
-		{Name: "THIRD_PARTY_AUTH_ERROR", Status: 401, Body: fcmError("UNAUTHENTICATED", "Auth error from APNS or Web Push Service", fcmCode("THIRD_PARTY_AUTH_ERROR")),
-			Want: channels.Result{Outcome: notify.AccountRejected, Code: "THIRD_PARTY_AUTH_ERROR"}},
-		{Name: "UNSPECIFIED_ERROR", Status: 400, Body: fcmError("UNKNOWN", "No more information is available", fcmCode("UNSPECIFIED_ERROR")),
-			Want: channels.Result{Outcome: notify.ProviderUnavailable, Code: "UNSPECIFIED_ERROR"}},
-		{Name: "a code of tomorrow", Status: 400, Body: fcmError("FAILED_PRECONDITION", "?", fcmCode("SOMETHING_NEW")),
-			Want: channels.Result{Outcome: notify.MessageRejected, Code: "SOMETHING_NEW"}},
-		{Name: "401 without FCM's code", Status: 401, Body: fcmError("UNAUTHENTICATED", "Request had invalid authentication credentials."),
-			Want: channels.Result{Outcome: notify.AccountRejected, Code: "UNAUTHENTICATED"}},
-		{Name: "502 page", Status: 502, Body: "<html><title>Error 502 (Server Error)!!1</title>",
-			Want: channels.Result{Outcome: notify.ProviderUnavailable, RetryAfter: 30 * time.Second}},
+			Want: channels.Result{Outcome: notify.RecipientRejected, Code: "INVALID_ARGUMENT", Suppress: true},
+		},
+		{
+			Name: "INVALID_ARGUMENT of another field", Status: 400, Body: fcmError("INVALID_ARGUMENT", "Invalid data payload key: from", badRequest("message.data[0].key"), fcmCode("INVALID_ARGUMENT")),
+			Want: channels.Result{Outcome: notify.MessageRejected, Code: "INVALID_ARGUMENT"},
+		},
+		{
+			Name: "INVALID_ARGUMENT of no field", Status: 400, Body: fcmError("INVALID_ARGUMENT", "Message is too big", fcmCode("INVALID_ARGUMENT")),
+			Want: channels.Result{Outcome: notify.MessageRejected, Code: "INVALID_ARGUMENT"},
+		},
+		{
+			Name: "BadRequest without FCM's code", Status: 400, Body: fcmError("INVALID_ARGUMENT", "Invalid JSON payload received.", badRequest("message.foo")),
+			Want: channels.Result{Outcome: notify.MessageRejected, Code: "INVALID_ARGUMENT"},
+		},
+		{
+			Name: "BadRequest of the token without FCM's code", Status: 400, Body: fcmError("INVALID_ARGUMENT", "Invalid value", badRequest("message.token")),
+			Want: channels.Result{Outcome: notify.RecipientRejected, Suppress: true},
+		},
+		{
+			Name: "SENDER_ID_MISMATCH", Status: 403, Body: fcmError("PERMISSION_DENIED", "SenderId mismatch", fcmCode("SENDER_ID_MISMATCH")),
+			Want: channels.Result{Outcome: notify.RecipientRejected, Code: "SENDER_ID_MISMATCH"},
+		},
+		{
+			Name: "403 without FCM's code", Status: 403, Body: fcmError("PERMISSION_DENIED", "Permission denied"),
+			Want: channels.Result{Outcome: notify.AccountRejected, Code: "PERMISSION_DENIED"},
+		},
+		{
+			Name: "QUOTA_EXCEEDED of the project", Status: 429, Body: fcmError("RESOURCE_EXHAUSTED", "Quota exceeded", quotaFailure("Message rate exceeded"), fcmCode("QUOTA_EXCEEDED")),
+			Want: channels.Result{Outcome: notify.Throttled, Code: "QUOTA_EXCEEDED", RetryAfter: time.Minute},
+		},
+		{
+			Name: "QUOTA_EXCEEDED with Retry-After", Status: 429, Header: after, Body: fcmError("RESOURCE_EXHAUSTED", "Quota exceeded", fcmCode("QUOTA_EXCEEDED")),
+			Want: channels.Result{Outcome: notify.Throttled, Code: "QUOTA_EXCEEDED", RetryAfter: 7 * time.Second},
+		},
+		{
+			Name: "QUOTA_EXCEEDED of the device", Status: 429, Body: fcmError("RESOURCE_EXHAUSTED", "Quota exceeded", quotaFailure("Device message rate exceeded"), fcmCode("QUOTA_EXCEEDED")),
+			Want: channels.Result{Outcome: notify.Throttled, Code: "QUOTA_EXCEEDED", RetryAfter: time.Minute, Scope: device},
+		},
+		{
+			Name: "RESOURCE_EXHAUSTED without FCM's code", Status: 429, Body: fcmError("RESOURCE_EXHAUSTED", "Quota exceeded"),
+			Want: channels.Result{Outcome: notify.Throttled, Code: "RESOURCE_EXHAUSTED", RetryAfter: time.Minute},
+		},
+		{
+			Name: "UNAVAILABLE", Status: 503, Body: fcmError("UNAVAILABLE", "The service is currently unavailable.", fcmCode("UNAVAILABLE")),
+			Want: channels.Result{Outcome: notify.Unknown, Code: "UNAVAILABLE"},
+		},
+		{
+			Name: "UNAVAILABLE with Retry-After", Status: 503, Header: after, Body: fcmError("UNAVAILABLE", "The service is currently unavailable.", fcmCode("UNAVAILABLE")),
+			Want: channels.Result{Outcome: notify.Unknown, Code: "UNAVAILABLE", RetryAfter: 7 * time.Second},
+		},
+		{
+			Name: "INTERNAL", Status: 500, Body: fcmError("INTERNAL", "Internal error encountered.", fcmCode("INTERNAL")),
+			Want: channels.Result{Outcome: notify.ProviderUnavailable, Code: "INTERNAL"},
+		},
+		{
+			Name: "THIRD_PARTY_AUTH_ERROR", Status: 401, Body: fcmError("UNAUTHENTICATED", "Auth error from APNS or Web Push Service", fcmCode("THIRD_PARTY_AUTH_ERROR")),
+			Want: channels.Result{Outcome: notify.AccountRejected, Code: "THIRD_PARTY_AUTH_ERROR"},
+		},
+		{
+			Name: "UNSPECIFIED_ERROR", Status: 400, Body: fcmError("UNKNOWN", "No more information is available", fcmCode("UNSPECIFIED_ERROR")),
+			Want: channels.Result{Outcome: notify.ProviderUnavailable, Code: "UNSPECIFIED_ERROR"},
+		},
+		{
+			Name: "a code of tomorrow", Status: 400, Body: fcmError("FAILED_PRECONDITION", "?", fcmCode("SOMETHING_NEW")),
+			Want: channels.Result{Outcome: notify.MessageRejected, Code: "SOMETHING_NEW"},
+		},
+		{
+			Name: "401 without FCM's code", Status: 401, Body: fcmError("UNAUTHENTICATED", "Request had invalid authentication credentials."),
+			Want: channels.Result{Outcome: notify.AccountRejected, Code: "UNAUTHENTICATED"},
+		},
+		{
+			Name: "502 page", Status: 502, Body: "<html><title>Error 502 (Server Error)!!1</title>",
+			Want: channels.Result{Outcome: notify.ProviderUnavailable, RetryAfter: 30 * time.Second},
+		},
 		{Name: "504 page", Status: 504, Body: "<html>", Want: channels.Result{Outcome: notify.Unknown}},
 		{Name: "success without a name", Status: 200, Body: `{"name":""}`, Want: channels.Result{Outcome: notify.Unknown}},
 	}
@@ -250,6 +296,7 @@ func TestFCMChecksTheMessage(t *testing.T) {
 		{"data too big", data(`{"a":"` + strings.Repeat("x", 4096) + `"}`), "/content/push"},
 	})
 	t.Run("at the size limit", func(t *testing.T) {
+		t.Parallel()
 		m := deviceMessage(ProviderFCM)
 		m.Content.Data = nil
 		m.Content.Title = ""

@@ -133,7 +133,7 @@ func (s *tokenSource) fetch(ctx context.Context) <-chan singleflight.Result {
 // boundTransport gives ctx to requests that are made without one, as those of
 // package jwt are, and keeps the error that it turns into text.
 type boundTransport struct {
-	ctx  context.Context //nolint:containedctx // the transport lives for one request
+	ctx  context.Context // as the transport does, it lives for one request
 	base http.RoundTripper
 	err  error
 }
@@ -166,7 +166,7 @@ func tokenFailure(ctx context.Context, err error) channels.Result {
 		Error string `json:"error"` // RFC 6749, 5.2, such as invalid_grant
 	}
 	if json.Unmarshal(x.Body, &answer) == nil {
-		r.Code = channels.Code(answer.Error)
+		r.Code = code(answer.Error, oauthCode, "")
 	}
 	r.Detail = "token endpoint: " + r.Detail
 	return r

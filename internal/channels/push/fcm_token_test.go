@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -244,6 +245,28 @@ func TestFCMTokenEndpointThatHangsHoldsNobodyBeyondTheirContext(t *testing.T) {
 	if n := s.asked.Load(); n != 1 {
 		t.Errorf("%d requests for a token, want 1", n)
 	}
+}
+
+func TestFCMTokenIsNotAskedForByACanceledSend(t *testing.T) {
+	t.Parallel()
+	grant := newFCM(t, "http://fcm.test").tokens.grant
+	synctest.Test(t, func(t *testing.T) {
+		s := &tokenSource{grant: grant, now: time.Now, client: &http.Client{Transport: noTransport{t}}}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, r := s.get(ctx); r == nil || r.Outcome != notify.NotAttempted {
+			t.Errorf("%+v", r)
+		}
+		synctest.Wait()
+	})
+}
+
+// noTransport fails the test that uses it.
+type noTransport struct{ t *testing.T }
+
+func (n noTransport) RoundTrip(*http.Request) (*http.Response, error) {
+	n.t.Error("a token was asked for")
+	return nil, io.EOF
 }
 
 func TestFCMTokenThatFCMRefusesIsForgotten(t *testing.T) {

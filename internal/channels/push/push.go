@@ -5,6 +5,7 @@ package push
 
 import (
 	"net/url"
+	"regexp"
 	"strings"
 	"time"
 
@@ -90,12 +91,18 @@ func isHTTPS(s string) bool {
 // checkToken refuses what cannot be a device token of FCM or APNs, and what would
 // mean something else in a URL's path.
 func checkToken(token string, limit int) *channels.CheckError {
-	if token == "" || len(token) > limit || strings.Trim(token, ".") == "" || strings.ContainsFunc(token, func(r rune) bool {
-		return !(r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || strings.ContainsRune("-_:.", r))
-	}) {
+	if token == "" || len(token) > limit || strings.Trim(token, ".") == "" || strings.ContainsFunc(token, notOfToken) {
 		return &channels.CheckError{Field: fieldTo + "/token", Reason: "must be a device token as the device's system gave it"}
 	}
 	return nil
+}
+
+func notOfToken(r rune) bool {
+	switch {
+	case r >= '0' && r <= '9', r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z':
+		return false
+	}
+	return !strings.ContainsRune("-_:.", r)
 }
 
 // lifetime is how long from now the push service may keep m, at most [MaxTTL],
@@ -118,11 +125,17 @@ func lifetime(m *channels.Message, now time.Time) (ttl time.Duration, over bool)
 // deviceScope names one device for limits that are the device's own.
 func deviceScope(t notify.Target) string { return channels.RecipientScope(notify.Push, t) }
 
-// code returns a provider's code if it has the shape of one and is not a piece of
-// the address, echoed.
-func code(s, address string) string {
-	s = channels.Code(s)
-	if s == "" || strings.Contains(address, s) {
+// The shapes of the codes that are kept. An answer is not ours to trust: what has
+// another shape may be a piece of the request, echoed.
+var (
+	googleCode = regexp.MustCompile(`^[A-Z][A-Z0-9_]{1,63}$`) // UNREGISTERED
+	appleCode  = regexp.MustCompile(`^[A-Z][A-Za-z]{1,63}$`)  // BadDeviceToken
+	oauthCode  = regexp.MustCompile(`^[a-z][a-z_]{1,63}$`)    // invalid_grant
+)
+
+// code returns s if it has the shape and is no piece of the address.
+func code(s string, shape *regexp.Regexp, address string) string {
+	if !shape.MatchString(s) || strings.Contains(address, s) {
 		return ""
 	}
 	return s

@@ -46,7 +46,12 @@ func (p *WebPush) Info() channels.Info {
 }
 
 // Scopes implements [channels.Scoper]: every push service is one of its own.
-func (p *WebPush) Scopes(t notify.Target) []string { return []string{originScope(t)} }
+func (p *WebPush) Scopes(t notify.Target) []string {
+	if t.Device == nil {
+		return nil
+	}
+	return []string{originScope(t)}
+}
 
 // originScope names the push service, by a hash where its host is too long.
 func originScope(t notify.Target) string {

@@ -66,7 +66,7 @@ func byWebPush(r *channels.Result, x channels.Exchange, to notify.Target) {
 		if ans.Errno > 0 {
 			r.Code = "errno " + strconv.Itoa(ans.Errno)
 		} else {
-			r.Code = code(ans.Reason, to.Device.Endpoint)
+			r.Code = code(ans.Reason, appleCode, to.Device.Endpoint)
 		}
 	}
 	otherKey := ans.Reason == "VapidPkHashMismatch" || x.Status == http.StatusForbidden && strings.Contains(string(x.Body), fcmWrongKey)

@@ -2,19 +2,10 @@ package push
 
 import (
 	"bytes"
-	"crypto/aes"
-	"crypto/cipher"
-	"crypto/ecdh"
-	"crypto/hkdf"
-	"crypto/rand"
-	"crypto/sha256"
 	"encoding/base64"
-	"encoding/binary"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -35,82 +26,11 @@ const (
 
 var b64 = base64.RawURLEncoding
 
-// browser is a subscriber: the receiving half of RFC 8291.
-type browser struct {
-	key  *ecdh.PrivateKey
-	auth []byte
-}
-
-func newBrowser(t testing.TB) browser {
-	t.Helper()
-	key, err := ecdh.P256().GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	auth := make([]byte, 16)
-	_, _ = rand.Read(auth)
-	return browser{key, auth}
-}
-
-func (b browser) message(endpoint string) *channels.Message {
-	m := deviceMessage(ProviderWebPush)
-	m.To.Device = &notify.Device{Provider: ProviderWebPush, Endpoint: endpoint, Keys: &notify.WebPushKeys{
-		P256dh: b64.EncodeToString(b.key.PublicKey().Bytes()), Auth: b64.EncodeToString(b.auth),
-	}}
-	return m
-}
-
-// decrypt opens a body as the browser does (RFC 8188, 2; RFC 8291, 3.4).
-func (b browser) decrypt(t *testing.T, body []byte) []byte {
-	t.Helper()
-	const saltLen, pointLen = 16, 65
-	if len(body) < 86 || body[20] != pointLen {
-		t.Fatalf("body of %d bytes has no aes128gcm header", len(body))
-	}
-	salt, size, point, sealed := body[:saltLen], binary.BigEndian.Uint32(body[saltLen:]), body[21:86], body[86:]
-	if len(sealed) > int(size) {
-		t.Fatalf("record of %d bytes, announced as %d", len(sealed), size)
-	}
-	sender, err := ecdh.P256().NewPublicKey(point)
-	if err != nil {
-		t.Fatal(err)
-	}
-	shared, err := b.key.ECDH(sender)
-	if err != nil {
-		t.Fatal(err)
-	}
-	derive := func(secret, salt []byte, info string, n int) []byte {
-		out, err := hkdf.Key(sha256.New, secret, salt, info, n)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return out
-	}
-	ikm := derive(shared, b.auth, "WebPush: info\x00"+string(b.key.PublicKey().Bytes())+string(point), 32)
-	block, err := aes.NewCipher(derive(ikm, salt, "Content-Encoding: aes128gcm\x00", 16))
-	if err != nil {
-		t.Fatal(err)
-	}
-	gcm, err := cipher.NewGCM(block)
-	if err != nil {
-		t.Fatal(err)
-	}
-	clear, err := gcm.Open(nil, derive(ikm, salt, "Content-Encoding: nonce\x00", 12), sealed, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	clear = bytes.TrimRight(clear, "\x00")
-	if len(clear) == 0 || clear[len(clear)-1] != 2 {
-		t.Fatal("no delimiter of a last record")
-	}
-	return clear[:len(clear)-1]
-}
-
-func vapidConfig(t testing.TB, base string) WebPushConfig {
-	t.Helper()
+func vapidConfig(tb testing.TB, base string) WebPushConfig {
+	tb.Helper()
 	key, err := ecKey().ECDH()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return WebPushConfig{
 		VAPIDPublicKey: b64.EncodeToString(key.PublicKey().Bytes()), VAPIDPrivateKey: secret.New(b64.EncodeToString(key.Bytes())),
@@ -118,11 +38,11 @@ func vapidConfig(t testing.TB, base string) WebPushConfig {
 	}
 }
 
-func newWebPush(t testing.TB, cfg WebPushConfig) *WebPush {
-	t.Helper()
+func newWebPush(tb testing.TB, cfg WebPushConfig) *WebPush {
+	tb.Helper()
 	p, err := NewWebPush("webpush-main", cfg)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return p
 }
@@ -149,8 +69,10 @@ func webPushTable() []channeltest.Case {
 		return r
 	}
 	return []channeltest.Case{
-		{Name: "201 with Location", Status: 201, Header: http.Header{"Location": {testLocation}},
-			Want: channels.Result{Outcome: notify.Accepted, Status: notify.Sent, MessageID: testLocation, HTTPStatus: 201}},
+		{
+			Name: "201 with Location", Status: 201, Header: http.Header{"Location": {testLocation}},
+			Want: channels.Result{Outcome: notify.Accepted, Status: notify.Sent, MessageID: testLocation, HTTPStatus: 201},
+		},
 		{Name: "201 without Location", Status: 201, Want: channels.Result{Outcome: notify.Accepted}},
 		{Name: "200", Status: 200, Want: channels.Result{Outcome: notify.Accepted}},
 		{Name: "202", Status: 202, Want: channels.Result{Outcome: notify.Accepted}},
@@ -161,9 +83,11 @@ func webPushTable() []channeltest.Case {
 		{Name: "400 of Apple for another key", Status: 400, Body: `{"reason":"VapidPkHashMismatch"}`, Want: with(recipient, "VapidPkHashMismatch", 0)},
 		{Name: "401", Status: 401, Body: autopush("109"), Want: with(account, "errno 109", 0)},
 		{Name: "403 of Apple", Status: 403, Body: `{"reason":"BadJwtToken"}`, Want: with(account, "BadJwtToken", 0)},
-		{Name: "403 of Google for another key", Status: 403,
+		{
+			Name: "403 of Google for another key", Status: 403,
 			Body: "the VAPID credentials in the authorization header do not correspond to the credentials used to create the subscriptions.\n",
-			Want: recipient},
+			Want: recipient,
+		},
 		{Name: "403 of Google", Status: 403, Body: "invalid JWT provided\n", Want: account},
 		{Name: "404", Status: 404, Body: autopush("102"), Want: with(dead, "errno 102", 0)},
 		{Name: "406 of Microsoft", Status: 406, Want: throttled},
@@ -199,15 +123,15 @@ type pushService struct {
 	body   []byte
 }
 
-func newPushService(t testing.TB) *pushService {
-	t.Helper()
+func newPushService(tb testing.TB) *pushService {
+	tb.Helper()
 	s := &pushService{}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.header, s.uri = r.Header, r.RequestURI
 		s.body, _ = io.ReadAll(r.Body)
 		acceptWebPush(w, r)
 	}))
-	t.Cleanup(s.Close)
+	tb.Cleanup(s.Close)
 	return s
 }
 
@@ -341,131 +265,6 @@ func TestWebPushIdentifiesTheSender(t *testing.T) {
 			t.Errorf("expires at %v, %v", exp, err)
 		}
 	}
-}
-
-func TestWebPushScopeIsThePushService(t *testing.T) {
-	t.Parallel()
-	p, b := newWebPush(t, vapidConfig(t, "")), newBrowser(t)
-	long := strings.Repeat("a", 63) + ".example.com"
-	for endpoint, want := range map[string]string{
-		"https://FCM.googleapis.com/fcm/send/x": "origin:fcm.googleapis.com",
-		"https://push.example.com:8443/x":       "origin:push.example.com:8443",
-		"https://" + long + "/x":                originScope(b.message("https://" + long + "/y").To),
-	} {
-		got := p.Scopes(b.message(endpoint).To)
-		if len(got) != 1 || got[0] != want || len(got[0]) > 64 {
-			t.Errorf("scopes %q of %s, want %s", got, endpoint, want)
-		}
-	}
-}
-
-func TestWebPushCallsOnlyPublicAddresses(t *testing.T) {
-	t.Parallel()
-	b := newBrowser(t)
-	p := newWebPush(t, vapidConfig(t, ""))
-	for _, host := range []string{
-		"127.0.0.1", "10.0.0.1", "192.168.1.1", "172.16.0.1", "100.100.100.200", "169.254.169.254", "168.63.129.16", "0.0.0.0",
-		"[::1]", "[fd00:ec2::254]", "[fe80::1%25lo]", "[::ffff:127.0.0.1]", "[64:ff9b::7f00:1]", "①②⑦.0.0.1", "1.1.1.1:8443", "localhost",
-	} {
-		r := p.Send(t.Context(), b.message("https://"+host+"/subscription"))
-		if r.Outcome != notify.RecipientRejected || r.Suppress {
-			t.Errorf("%s: %+v", host, r)
-		}
-	}
-}
-
-func TestWebPushCallsPrivateAddressesThatAreAllowed(t *testing.T) {
-	t.Parallel()
-	srv, b := newPushService(t), newBrowser(t)
-	cfg := vapidConfig(t, "")
-	cfg.AllowPrivate = []string{srv.hostPort()}
-	if r := newWebPush(t, cfg).Send(t.Context(), b.message(srv.URL+"/subscription")); r.Outcome != notify.Accepted {
-		t.Errorf("allowed: %+v", r)
-	}
-	other := newPushService(t)
-	m := b.message("https://" + other.hostPort() + "/subscription")
-	if r := newWebPush(t, cfg).Send(t.Context(), m); r.Outcome != notify.RecipientRejected || other.header != nil {
-		t.Errorf("another port of the same host: %+v", r)
-	}
-}
-
-func TestWebPushHostThatDoesNotExistIsTheRecipients(t *testing.T) {
-	t.Parallel()
-	err := &url.Error{Op: "Post", URL: testEndpoint, Err: &net.DNSError{Err: "no such host", Name: "push.example.com", IsNotFound: true}}
-	r := webPushResult(t.Context(), channels.Exchange{Err: err}, newBrowser(t).message(testEndpoint).To)
-	if r.Outcome != notify.RecipientUnavailable || r.Detail != "name not resolved" {
-		t.Errorf("%+v", r)
-	}
-}
-
-func TestWebPushMessageURLThatNamesTheSubscriptionIsDropped(t *testing.T) {
-	t.Parallel()
-	for location, want := range map[string]string{
-		testLocation:                 testLocation,
-		"/m/relative":                "/m/relative",
-		"":                           "",
-		testEndpoint:                 "",
-		testEndpoint + "/messages/1": "",
-	} {
-		if got := receiptID(location, testEndpoint); got != want {
-			t.Errorf("id %q of %q, want %q", got, location, want)
-		}
-	}
-}
-
-func TestWebPushChecksTheMessage(t *testing.T) {
-	t.Parallel()
-	b := newBrowser(t)
-	p := newWebPush(t, vapidConfig(t, ""))
-	endpoint := func(s string) func(*channels.Message) {
-		return func(m *channels.Message) { m.To.Device.Endpoint = s }
-	}
-	const field = "/to/push/endpoint"
-	runChecks(t, p, func() *channels.Message { return b.message(testEndpoint) }, []checkCase{
-		{"no endpoint", endpoint(""), field},
-		{"an endpoint in clear text", endpoint("http://push.example.com/x"), field},
-		{"an endpoint with a user", endpoint("https://user@push.example.com/x"), field},
-		{"an endpoint of no host", endpoint("https:///x"), field},
-		{"an endpoint that is a file", endpoint("file:///etc/passwd"), field},
-		{"an endpoint too long", endpoint("https://push.example.com/" + strings.Repeat("x", 2048)), field},
-		{"no keys", func(m *channels.Message) { m.To.Device.Keys = nil }, "/to/push/keys"},
-		{"a point not on the curve", func(m *channels.Message) {
-			m.To.Device.Keys.P256dh = b64.EncodeToString(append([]byte{4}, make([]byte, 64)...))
-		}, "/to/push/keys/p256dh"},
-		{"a point that is no base64", func(m *channels.Message) { m.To.Device.Keys.P256dh = "*" }, "/to/push/keys/p256dh"},
-		{"a short secret", func(m *channels.Message) { m.To.Device.Keys.Auth = "AAAA" }, "/to/push/keys/auth"},
-	})
-	t.Run("at the size limit", func(t *testing.T) {
-		m := b.message(testEndpoint)
-		m.Content = notify.Content{Body: "x"}
-		_, payload, err := p.read(m)
-		if err != nil {
-			t.Fatal(err)
-		}
-		m.Content.Body = strings.Repeat("x", webPushMaxPayload-len(payload)+1)
-		checkRefusal(t, p, m, "")
-		srv := newPushService(t)
-		if r := newWebPush(t, vapidConfig(t, srv.URL)).Send(t.Context(), m); r.Outcome != notify.Accepted || len(srv.body) != 4096 {
-			t.Errorf("%+v, %d bytes", r, len(srv.body))
-		}
-		m.Content.Body += "x"
-		checkRefusal(t, p, m, "/content/push")
-	})
-	checkExpired(t, p, b.message(testEndpoint), time.Now())
-}
-
-func TestWebPushConfigNamesEveryProblem(t *testing.T) {
-	t.Parallel()
-	_, err := NewWebPush("a", WebPushConfig{BaseURL: "https://h/path", AllowPrivate: []string{"nohost"}})
-	checkProblems(t, err, []string{"vapid_public_key", "vapid_private_key", "subject", "base_url", "allow_private"})
-
-	_, err = NewWebPush("a", WebPushConfig{VAPIDPublicKey: "AAAA", VAPIDPrivateKey: secret.New("hunter2"), Subject: "http://example.com", BaseURL: "h"})
-	checkProblems(t, err, []string{"vapid_public_key", "vapid_private_key", "subject", "base_url"}, "hunter2")
-
-	cfg := vapidConfig(t, "")
-	cfg.VAPIDPublicKey = b64.EncodeToString(newBrowser(t).key.PublicKey().Bytes())
-	_, err = NewWebPush("a", cfg)
-	checkProblems(t, err, []string{"vapid_public_key"}, cfg.VAPIDPrivateKey.Reveal())
 }
 
 func BenchmarkWebPushSend(b *testing.B) {
