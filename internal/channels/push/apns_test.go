@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/pem"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -132,6 +133,7 @@ func newAPNsServer(t *testing.T, http2 bool, h http.HandlerFunc) *apnsServer {
 		s.body <- string(body)
 		h(w, r)
 	}))
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // of handshakes that fail as they should
 	s.EnableHTTP2 = http2
 	s.StartTLS()
 	t.Cleanup(s.Close)

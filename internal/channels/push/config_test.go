@@ -33,7 +33,7 @@ webpush: {vapid_public_key: p, vapid_private_key: s3, subject: ops@example.com, 
 		APNs:    APNsConfig{KeyID: "k", TeamID: "t", PrivateKey: secret.New("s2"), Topic: "com.example.app", BaseURL: "http://h", CAFile: "ca.pem"},
 		WebPush: WebPushConfig{VAPIDPublicKey: "p", VAPIDPrivateKey: secret.New("s3"), Subject: "ops@example.com", BaseURL: "http://h", AllowPrivate: []string{"sandbox:8090"}},
 	}
-	if d := cmp.Diff(want, got, cmp.Comparer(func(a, b secret.Value) bool { return a == b })); d != "" {
+	if d := cmp.Diff(want, got, cmp.Comparer(func(a, b secret.Value) bool { return a.Reveal() == b.Reveal() })); d != "" {
 		t.Error(d)
 	}
 }
