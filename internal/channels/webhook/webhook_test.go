@@ -3,6 +3,7 @@ package webhook_test
 import (
 	"encoding/base64"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -246,7 +247,7 @@ func TestOneCallThoughTheTargetSetsIdempotencyKey(t *testing.T) {
 func TestUntrustedCertificateIsAPassingFailure(t *testing.T) {
 	var called atomic.Bool
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { called.Store(true) }))
-	srv.Config.ErrorLog = nil
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
 	srv.StartTLS()
 	defer srv.Close()
 	p := provider(t, "", func(c *webhook.Config) { c.AllowPrivate = []string{strings.TrimPrefix(srv.URL, "https://")} })
