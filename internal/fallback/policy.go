@@ -19,12 +19,16 @@ const (
 	CriticalWithin = 30 * time.Second
 	// ReconcileFor is how long an unknown outcome may wait to be settled.
 	ReconcileFor = 2 * time.Minute
-	// ReceiptWindow is how long receipts are awaited after acceptance.
+	// ReceiptWindow is how long receipts are awaited after an acceptance that met
+	// the step's criterion; it may outlast the step and the notification, since
+	// nothing else waits for it.
 	ReceiptWindow = 72 * time.Hour
 	// RepairEvery is how often a delivery tries an account that rejected it.
 	RepairEvery = 5 * time.Minute
 	// ThrottleFloor is the least wait after a provider asked for quiet.
 	ThrottleFloor = 250 * time.Millisecond
+	// AskAgain is how long a refusal holds whose end nobody knows.
+	AskAgain = 5 * time.Second
 	// MaxCrashes is how many times a delivery may take its worker with it.
 	MaxCrashes = 3
 )
@@ -39,6 +43,8 @@ const (
 	BecauseInvalid      = "invalid"        // the first worker found it could not be sent
 	BecauseNoAccount    = "no_account"     // no configured account may serve it
 	BecauseAssumed      = "assumed"        // unknown, and the policy says assume_sent
+	BecauseNoReceipt    = "no_receipt"     // accepted, and no receipt says what the step asked for
+	BecauseUndelivered  = "undelivered"    // a receipt said that it was not delivered
 )
 
 // Policy is what a step and its account ask for, every default filled in.

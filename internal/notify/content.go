@@ -138,7 +138,8 @@ func (c Content) WhatsAppText() string {
 }
 
 // EmailParts returns subject, plain text and HTML for email. The subject falls
-// back to the title; the text to the body unless there is HTML alone.
+// back to the title and the text to the body, also beside HTML, for readers
+// that show none.
 func (c Content) EmailParts() (subject, text, html string) {
 	if e := c.Email; e != nil {
 		subject, text, html = e.Subject, e.Text, e.HTML

@@ -11,10 +11,10 @@ type DeliveryView struct {
 // its open deliveries are, and when all have ended without one, the worst of
 // the ends: failed, expired, canceled, suppressed.
 func StepStatus(deliveries []DeliveryView) Status {
-	success, open, ended := Pending, Pending, Status("")
+	var success, open, ended Status
 	for _, d := range deliveries {
 		switch {
-		case d.Status == Sent || d.Status == Delivered || d.Status == Read:
+		case d.Status.taken():
 			success = Best(success, d.Status)
 		case !d.Final:
 			open = Best(open, d.Status)
@@ -23,12 +23,14 @@ func StepStatus(deliveries []DeliveryView) Status {
 		}
 	}
 	switch {
-	case success != Pending:
+	case success != "":
 		return success
-	case open != Pending || ended == "":
+	case open != "":
 		return open
+	case ended != "":
+		return ended
 	}
-	return ended
+	return Pending
 }
 
 func endOrder(s Status) int {
@@ -47,21 +49,20 @@ func endOrder(s Status) int {
 
 // Overall derives the status of a notification from its deliveries, grouped by
 // step, and whether that is its end. canceled says that a cancel was confirmed,
-// which outweighs what a call in flight turned out to be.
+// which outweighs what a call in flight turned out to be. A step of mode first
+// that has no deliveries has not begun; without any, the notification is queued.
 func Overall(mode Mode, byStep [][]DeliveryView, canceled bool) (s Status, final bool) {
 	final = true
-	called, moving := false, false
+	started, called, moving := false, false, false
 	for _, deliveries := range byStep {
 		for _, d := range deliveries {
+			started = true
 			final = final && d.Final
+			moving = moving || !d.Final && !d.Status.taken()
 			switch d.Status {
-			case Waiting, Queued:
-				moving = moving || !d.Final
-			case Sending, Uncertain:
-				moving, called = moving || !d.Final, true
-			case Canceled, Blocked, Lapsed:
-			default:
+			case Sending, Uncertain, Sent, Failed, Delivered, Read:
 				called = true
+			case Pending, Waiting, Queued, PartiallyFailed, Lapsed, Canceled, Blocked:
 			}
 		}
 	}
@@ -72,6 +73,8 @@ func Overall(mode Mode, byStep [][]DeliveryView, canceled bool) (s Status, final
 		return Queued, false
 	case canceled:
 		return Canceled, final
+	case !started:
+		return Queued, false
 	case mode == All:
 		return overallOfAll(byStep), final
 	}
@@ -86,7 +89,7 @@ func overallOfFirst(byStep [][]DeliveryView) Status {
 		}
 		last = StepStatus(deliveries)
 		blockedOnly = blockedOnly && last == Blocked
-		if last == Sent || last == Delivered || last == Read {
+		if last.taken() {
 			best = Best(best, last)
 		}
 	}
@@ -104,17 +107,20 @@ func overallOfFirst(byStep [][]DeliveryView) Status {
 func overallOfAll(byStep [][]DeliveryView) Status {
 	least, ended, good, bad := Read, Status(""), 0, 0
 	for _, deliveries := range byStep {
-		switch s := StepStatus(deliveries); s {
-		case Sent, Delivered, Read:
+		if len(deliveries) == 0 {
+			continue
+		}
+		s := StepStatus(deliveries)
+		if s.taken() {
 			good++
 			if s.Rank() < least.Rank() {
 				least = s
 			}
-		default:
-			bad++
-			if endOrder(s) > endOrder(ended) {
-				ended = s
-			}
+			continue
+		}
+		bad++
+		if endOrder(s) > endOrder(ended) {
+			ended = s
 		}
 	}
 	switch {

@@ -52,6 +52,9 @@ func (s Status) Rank() int {
 // Valid reports whether s is one of the statuses.
 func (s Status) Valid() bool { return s.Rank() >= 0 }
 
+// taken reports whether a provider is known to have the message.
+func (s Status) taken() bool { return s == Sent || s == Delivered || s == Read }
+
 // Best returns the status of higher rank, and s where they are equal.
 func Best(s, t Status) Status {
 	if t.Rank() > s.Rank() {
@@ -83,7 +86,7 @@ const (
 func (c Criterion) MetBy(s Status) bool {
 	switch c {
 	case UntilAccepted, "":
-		return s == Sent || s == Delivered || s == Read
+		return s.taken()
 	case UntilDelivered:
 		return s == Delivered || s == Read
 	case UntilRead:
