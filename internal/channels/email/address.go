@@ -42,7 +42,7 @@ func parseMailbox(address, name string) (mailbox, error) {
 		return mailbox{}, errors.New("must be an address such as ana@example.com")
 	}
 	at = strings.LastIndexByte(parsed.Address, '@')
-	m := mailbox{name: headerText(name), local: parsed.Address[:at]}
+	m := mailbox{name: displayName(name), local: parsed.Address[:at]}
 	if m.domain, err = asciiDomain(parsed.Address[at+1:]); err != nil {
 		return mailbox{}, errors.New("must have a domain that is a valid host name")
 	}
@@ -55,14 +55,29 @@ func parseMailbox(address, name string) (mailbox, error) {
 	return m, nil
 }
 
+// displayName makes a name fit for a header. The backslash of a name outside ASCII
+// becomes a slash: net/mail would leave it bare in an encoded word, where no
+// parser of addresses lets it stand (RFC 2047, 5).
+func displayName(s string) string {
+	s = headerText(s)
+	if !ascii(s) {
+		s = strings.ReplaceAll(s, `\`, "/")
+	}
+	return s
+}
+
+func ascii(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r >= utf8.RuneSelf })
+}
+
 // asciiDomain returns a domain as DNS and SMTP know it: lower case, with
 // punycode where it is not ASCII.
 func asciiDomain(domain string) (string, error) {
-	ascii, err := domains.ToASCII(domain)
+	name, err := domains.ToASCII(domain)
 	if err != nil {
 		return "", errors.New("not a valid domain name")
 	}
-	return ascii, nil
+	return name, nil
 }
 
 // header returns the mailbox for a header, name and all.
@@ -78,8 +93,6 @@ func (m mailbox) path() string {
 
 // utf8 reports whether the address needs SMTPUTF8. A name never does: a header
 // can encode it.
-func (m mailbox) utf8() bool {
-	return strings.ContainsFunc(m.local, func(r rune) bool { return r >= utf8.RuneSelf })
-}
+func (m mailbox) utf8() bool { return !ascii(m.local) }
 
 func (m mailbox) empty() bool { return m.domain == "" }

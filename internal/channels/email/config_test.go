@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/notification-dispatcher/dispatcher/internal/notify"
@@ -112,7 +113,8 @@ idle_timeout: 5s
 		ReturnPath: "bounces@example.com", DKIM: DKIM{"example.com", "2026a", secret.New("k")},
 		MaxAttachmentBytes: 1000, MaxConnections: 3, IdleTimeout: 5 * time.Second,
 	}
-	if got != want {
-		t.Errorf("config %+v, want %+v", got, want)
+	sameSecret := cmp.Comparer(func(a, b secret.Value) bool { return a.Reveal() == b.Reveal() })
+	if diff := cmp.Diff(want, got, sameSecret); diff != "" {
+		t.Errorf("config (-want +got):\n%s", diff)
 	}
 }

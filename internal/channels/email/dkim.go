@@ -36,7 +36,7 @@ type signer struct {
 // newSigner returns nil where nothing is configured.
 func newSigner(cfg DKIM) (*signer, error) {
 	if cfg == (DKIM{}) {
-		return nil, nil //nolint:nilnil // no signer is a setting, not a failure
+		return nil, nil
 	}
 	var errs []error
 	domain, err := asciiDomain(cfg.Domain)

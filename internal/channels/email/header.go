@@ -35,7 +35,7 @@ func encodeHeader(s string) string {
 	for word := range strings.SplitSeq(s, " ") {
 		plain = plain && len(word) <= maxWord
 	}
-	if plain && !strings.ContainsFunc(s, func(r rune) bool { return r >= utf8.RuneSelf }) {
+	if plain && ascii(s) {
 		return s
 	}
 	var words []string

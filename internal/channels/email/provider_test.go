@@ -1,7 +1,9 @@
 package email
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"net"
 	"strconv"
 	"strings"
@@ -12,6 +14,7 @@ import (
 	"github.com/notification-dispatcher/dispatcher/internal/channels"
 	"github.com/notification-dispatcher/dispatcher/internal/channels/channeltest"
 	"github.com/notification-dispatcher/dispatcher/internal/notify"
+	"github.com/notification-dispatcher/dispatcher/internal/secret"
 )
 
 // secrets are what no Result may hold.
@@ -59,18 +62,20 @@ func TestLostConnections(t *testing.T) {
 	} {
 		m := testMessage()
 		if at == "body" {
-			m.Content.Body = strings.Repeat("0123456789abcdef\n", 1<<20) // more than socket buffers hold
+			m.Content.Body = strings.Repeat("0123456789abcdef\n", 1<<19) // more than socket buffers hold
 		}
 		t.Run("dropped at "+at, func(t *testing.T) {
 			s := newServer(t, script{at: drop})
 			if r := send(t, newProvider(t, s.config()), m); r.Outcome != want {
 				t.Errorf("outcome %q, want %q (%s)", r.Outcome, want, r.Detail)
+			} else if at == "body" && !strings.HasSuffix(r.Detail, " at body") {
+				t.Errorf("detail %q does not say where", r.Detail)
 			}
 		})
 		t.Run("timed out at "+at, func(t *testing.T) {
 			s := newServer(t, script{at: hang})
 			ctx := newExpiring(t.Context())
-			s.onHang = ctx.expire
+			s.whenHung(ctx.expire)
 			r := newProvider(t, s.config()).Send(ctx, m)
 			if r.Outcome != want || !strings.HasPrefix(r.Detail, "timed out") && at != "body" {
 				t.Errorf("outcome %q (%s), want %q", r.Outcome, r.Detail, want)
@@ -80,7 +85,7 @@ func TestLostConnections(t *testing.T) {
 			s := newServer(t, script{at: hang})
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			s.onHang = cancel
+			s.whenHung(cancel)
 			want := want
 			if want == notify.ProviderUnavailable {
 				want = notify.NotAttempted // it was ours to end, and nothing was sent
@@ -119,6 +124,47 @@ func TestWhatFollowsTheAnswerDoesNotChangeIt(t *testing.T) {
 			t.Errorf("outcome %q (%s)", r.Outcome, r.Detail)
 		}
 	})
+}
+
+// mute is a connection that fails to write the end of the data.
+type mute struct{ net.Conn }
+
+var errMute = &net.OpError{Op: "write", Err: errors.New("broken pipe")}
+
+func (m mute) Write(p []byte) (int, error) {
+	if bytes.HasSuffix(p, []byte("\r\n.\r\n")) {
+		return 0, errMute
+	}
+	return m.Conn.Write(p)
+}
+
+func TestEndOfDataThatWasNotWrittenLeavesNothingOpen(t *testing.T) {
+	s := newServer(t)
+	raw, err := new(net.Dialer).DialContext(t.Context(), "tcp", s.addr.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ses := &session{conn: &conn{Conn: mute{raw}}}
+	ctx := newExpiring(t.Context())
+	release := ses.conn.bind(ctx)
+	if f := newProvider(t, s.config()).prepare(ctx, ses); f != nil {
+		t.Fatal(f.err)
+	}
+	go func() { // the server waits for more, and we for its answer
+		s.await("DATA")
+		ctx.expire()
+	}()
+	_, f := ses.deliver(envelope{from: "<a@example.com>", to: "<ana@example.org>", message: []byte("Subject: x\r\n\r\nx\r\n")})
+	if f == nil {
+		t.Fatal("no fault")
+	}
+	if r := f.result(ctx); r.Outcome != notify.ProviderUnavailable {
+		t.Errorf("outcome %q (%s)", r.Outcome, r.Detail)
+	}
+	if release() {
+		t.Error("the connection may be used again")
+	}
+	ses.end()
 }
 
 func TestRefusedConnectionIsTheProvidersFault(t *testing.T) {
@@ -183,6 +229,15 @@ func TestConnectionIsUsedAgain(t *testing.T) {
 		send(t, p, testMessage())
 		send(t, p, testMessage())
 		s.await("QUIT")
+		if s.connections() != 2 {
+			t.Errorf("%d connections, want 2", s.connections())
+		}
+	})
+	t.Run("not after a 421, whatever it answers", func(t *testing.T) {
+		s := newServer(t, script{".": "421 4.3.2 going down"})
+		p := newProvider(t, s.config())
+		send(t, p, testMessage())
+		send(t, p, testMessage())
 		if s.connections() != 2 {
 			t.Errorf("%d connections, want 2", s.connections())
 		}
@@ -283,5 +338,23 @@ func TestMessageWithoutAFreeConnectionIsNotAttempted(t *testing.T) {
 	p.pool.leave()
 	if r := send(t, p, testMessage()); r.Outcome != notify.Accepted {
 		t.Errorf("outcome %q (%s) with a free connection", r.Outcome, r.Detail)
+	}
+}
+
+// TestAnswersAreNotRepeated: a server may put the address, the text and even the
+// password into its answers, and none of that is ours to keep.
+func TestAnswersAreNotRepeated(t *testing.T) {
+	echo := "ana@example.org " + testPassword + " Deploy failed 3 of 5 pods are down"
+	for _, at := range []string{"banner", "EHLO", "AUTH", "MAIL", "RCPT", "DATA", ".", "body"} {
+		for _, code := range []string{"250 2.0.0 Ok: queued as ", "250 id=", "354 ", "421 4.3.2 ", "450 ", "550 5.1.1 ", "550 5.7.1 ", "", "999 "} {
+			t.Run(at+" "+code, func(t *testing.T) {
+				sc := script{"EHLO": "250-mx.example.com\r\n250 AUTH PLAIN", "HELO": "550 no", "AUTH": "235 2.7.0 ok"}
+				sc[at] = code + echo
+				s := newServer(t, sc)
+				cfg := s.config()
+				cfg.Username, cfg.Password = "relay-user", secret.New(testPassword)
+				send(t, newProvider(t, cfg), testMessage())
+			})
+		}
 	}
 }

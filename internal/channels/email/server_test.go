@@ -33,7 +33,7 @@ type script map[string]string
 // server is an SMTP server that plays a script for each connection in turn; the
 // last one goes on for all that follow.
 type server struct {
-	t       *testing.T
+	tb      testing.TB
 	addr    *net.TCPAddr
 	scripts []script
 	onHang  func()
@@ -47,20 +47,20 @@ type server struct {
 	changed  chan struct{} // closed and made anew with each command
 }
 
-func newServer(t *testing.T, scripts ...script) *server {
-	t.Helper()
-	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+func newServer(tb testing.TB, scripts ...script) *server {
+	tb.Helper()
+	ln, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if len(scripts) == 0 {
 		scripts = []script{{}}
 	}
 	addr, ok := ln.Addr().(*net.TCPAddr)
 	if !ok {
-		t.Fatal("not a TCP listener")
+		tb.Fatal("not a TCP listener")
 	}
-	s := &server{t: t, addr: addr, scripts: scripts, open: map[net.Conn]bool{}, changed: make(chan struct{})}
+	s := &server{tb: tb, addr: addr, scripts: scripts, open: map[net.Conn]bool{}, changed: make(chan struct{})}
 	s.wg.Go(func() {
 		for {
 			c, err := ln.Accept()
@@ -71,7 +71,7 @@ func newServer(t *testing.T, scripts ...script) *server {
 			s.wg.Go(func() { s.serve(c, sc) })
 		}
 	})
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		_ = ln.Close()
 		s.mu.Lock()
 		for c := range s.open {
@@ -105,6 +105,22 @@ func (s *server) change(at, line string) {
 	s.scripts[0][at] = line
 }
 
+// whenHung has f called when the server reaches a hang.
+func (s *server) whenHung(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.onHang = f
+}
+
+func (s *server) hung() {
+	s.mu.Lock()
+	f := s.onHang
+	s.mu.Unlock()
+	if f != nil {
+		f()
+	}
+}
+
 // connections returns how many were accepted.
 func (s *server) connections() int {
 	s.mu.Lock()
@@ -122,7 +138,7 @@ func (s *server) note(command string) {
 
 // await returns when the server has seen a command that begins with prefix.
 func (s *server) await(prefix string) {
-	s.t.Helper()
+	s.tb.Helper()
 	for {
 		s.mu.Lock()
 		changed := s.changed
@@ -136,7 +152,7 @@ func (s *server) await(prefix string) {
 		select {
 		case <-changed:
 		case <-time.After(patience):
-			s.t.Fatalf("the server saw no %s", prefix)
+			s.tb.Fatalf("the server saw no %s", prefix)
 		}
 	}
 }
@@ -171,9 +187,7 @@ func (s *server) serve(c net.Conn, sc script) {
 		case drop:
 			return false
 		case hang:
-			if s.onHang != nil {
-				s.onHang()
-			}
+			s.hung()
 			_, _ = text.ReadLine() // until the client gives up
 			return false
 		}
@@ -221,11 +235,11 @@ func (s *server) data(r *bufio.Reader, sc script, answer func(at, usual string) 
 }
 
 func (s *server) message(i int) string {
-	s.t.Helper()
+	s.tb.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if i >= len(s.messages) {
-		s.t.Fatalf("%d messages, want more than %d", len(s.messages), i)
+		s.tb.Fatalf("%d messages, want more than %d", len(s.messages), i)
 	}
 	return s.messages[i]
 }
@@ -243,13 +257,13 @@ func (s *server) config() Config {
 	}
 }
 
-func newProvider(t *testing.T, cfg Config) *Provider {
-	t.Helper()
+func newProvider(tb testing.TB, cfg Config) *Provider {
+	tb.Helper()
 	p, err := New("smtp-main", cfg)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(p.Close)
+	tb.Cleanup(p.Close)
 	return p
 }
 
@@ -264,9 +278,9 @@ func testMessage() *channels.Message {
 // expiring is a context that a test ends when it says so, with the error of a
 // deadline, so that no test depends on how fast the machine is.
 type expiring struct {
-	context.Context //nolint:containedctx // it is a context
-	done            chan struct{}
-	expired         atomic.Bool
+	context.Context
+	done    chan struct{}
+	expired atomic.Bool
 }
 
 func newExpiring(parent context.Context) *expiring {
