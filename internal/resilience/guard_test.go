@@ -55,6 +55,22 @@ func TestGuardKeepsScopesApart(t *testing.T) {
 	finish(t, g, b, success, start)
 }
 
+func TestGuardTakesEachAccountsNumbers(t *testing.T) {
+	g := newGuard(0)
+	cfg := resilience.BreakerConfig{Failures: 2, ProbeLease: 5 * time.Second}
+	scopes := []resilience.Scope{{Name: "a", Breaker: &cfg}}
+	finish(t, g, scopes, failure, start)
+	finish(t, g, scopes, failure, start)
+	due := start.Add(30 * time.Second)
+	wantDenied(t, g, scopes, start, resilience.Denial{Scope: "a", Kind: resilience.KindBreaker, Until: due})
+	changed := resilience.BreakerConfig{ProbeLease: 7 * time.Second} // as after a reload
+	scopes[0].Breaker = &changed
+	if _, denied := g.Admit(scopes, due); denied != nil {
+		t.Fatalf("denied: %+v", denied)
+	}
+	wantDenied(t, g, scopes, due, resilience.Denial{Scope: "a", Kind: resilience.KindBreaker, Until: due.Add(7 * time.Second)})
+}
+
 func TestGuardOpensNoBreakerOfANarrowScope(t *testing.T) {
 	g := newGuard(0)
 	scopes := []resilience.Scope{sender("a/+1")}

@@ -2,7 +2,6 @@ package channeltest
 
 import (
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httputil"
 	"strconv"
@@ -18,7 +17,7 @@ import (
 
 const htmlPage = "<!DOCTYPE html>\n<html><head><title>Error</title></head><body><h1>Sorry</h1></body></html>\n"
 
-func checkInfo(t *testing.T, s Suite) {
+func (s Suite) checkInfo(t *testing.T) {
 	g := newRig(t, s, s.Accept)
 	info := g.provider.Info()
 	if info.Account == "" || info.Provider == "" || !info.Channel.Valid() {
@@ -42,14 +41,14 @@ func checkInfo(t *testing.T, s Suite) {
 	}
 }
 
-func checkAccept(t *testing.T, s Suite) {
+func (s Suite) checkAccept(t *testing.T) {
 	g := newRig(t, s, s.Accept)
 	for range 2 { // the second on a connection that has been used
 		compare(t, g.send(t.Context(), t, 1), s.Want)
 	}
 }
 
-func checkTable(t *testing.T, s Suite) {
+func (s Suite) checkTable(t *testing.T) {
 	for _, c := range s.Table {
 		t.Run(c.Name, func(t *testing.T) {
 			g := newRig(t, s, answer(c.Status, c.Header, c.Body))
@@ -66,26 +65,21 @@ func checkTable(t *testing.T, s Suite) {
 	}
 }
 
-func checkProof(t *testing.T, s Suite) {
-	ok := s.acceptance()
-	defer ok.Body.Close() //nolint:errcheck // a recorder's body
-	body, err := io.ReadAll(ok.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+func (s Suite) checkProof(t *testing.T) {
+	ok, half := s.acceptance(t)
 	bodies := map[string]string{"empty body": "", "empty object": "{}", "html": htmlPage, "other json": `["ok",null,1]`}
-	if len(body) > 1 {
-		bodies["truncated body"] = string(body[:len(body)/2])
+	if half != "" {
+		bodies["truncated body"] = half
 	}
 	for name, body := range bodies {
 		t.Run(name, func(t *testing.T) {
-			g := newRig(t, s, answer(ok.StatusCode, nil, body))
+			g := newRig(t, s, answer(ok, nil, body))
 			wantOutcome(t, g.send(t.Context(), t, 1), s.unproven())
 		})
 	}
 }
 
-func checkServerErrors(t *testing.T, s Suite) {
+func (s Suite) checkServerErrors(t *testing.T) {
 	bodies := map[string]string{"html": htmlPage, "empty": "", "truncated json": `{"error":{"code":`}
 	for _, status := range []int{500, 502, 503, 504} {
 		for name, body := range bodies {
@@ -100,7 +94,7 @@ func checkServerErrors(t *testing.T, s Suite) {
 	}
 }
 
-func checkRetryAfter(t *testing.T, s Suite) {
+func (s Suite) checkRetryAfter(t *testing.T) {
 	const far = 90 * time.Second
 	forms := []struct {
 		name   string
@@ -136,7 +130,7 @@ func checkRetryAfter(t *testing.T, s Suite) {
 	}
 }
 
-func checkRedirects(t *testing.T, s Suite) {
+func (s Suite) checkRedirects(t *testing.T) {
 	for _, status := range []int{301, 302, 303, 307, 308} {
 		t.Run(strconv.Itoa(status), func(t *testing.T) {
 			g := newRig(t, s, func(w http.ResponseWriter, r *http.Request) {
@@ -157,7 +151,7 @@ func checkRedirects(t *testing.T, s Suite) {
 
 // checkEcho: whatever part of the answer an adapter keeps, it must not be one
 // that repeats the request: its key, its address, its text.
-func checkEcho(t *testing.T, s Suite) {
+func (s Suite) checkEcho(t *testing.T) {
 	wraps := map[string]func(dump string) any{
 		"text": func(d string) any {
 			return map[string]any{"ok": false, "code": "bad_request", "status": "failed", "error": "bad_request", "message": d, "detail": d, "description": d}

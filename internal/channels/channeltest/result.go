@@ -2,6 +2,7 @@ package channeltest
 
 import (
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -115,10 +116,7 @@ func compare(t *testing.T, got, want channels.Result) {
 // wantOutcome reports an outcome that is none of those allowed.
 func wantOutcome(t *testing.T, got channels.Result, allowed ...notify.Outcome) {
 	t.Helper()
-	for _, o := range allowed {
-		if got.Outcome == o {
-			return
-		}
+	if !slices.Contains(allowed, got.Outcome) {
+		t.Errorf("outcome %q, want %q (%+v)", got.Outcome, allowed, got)
 	}
-	t.Errorf("outcome %q, want %q (%+v)", got.Outcome, allowed, got)
 }

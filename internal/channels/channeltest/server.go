@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -110,12 +111,9 @@ func (g *rig) checkScope(t *testing.T, m *channels.Message, r channels.Result) {
 		t.Errorf("scope %q of a provider that is no channels.Scoper", r.Scope)
 		return
 	}
-	for _, s := range scoper.Scopes(m.To) {
-		if s == r.Scope {
-			return
-		}
+	if own := scoper.Scopes(m.To); !slices.Contains(own, r.Scope) {
+		t.Errorf("scope %q is not one of the provider's own: %q", r.Scope, own)
 	}
-	t.Errorf("scope %q is not one of the provider's own: %q", r.Scope, scoper.Scopes(m.To))
 }
 
 // answer is a handler that answers every request alike.
@@ -134,20 +132,22 @@ func answer(status int, header http.Header, body string) http.HandlerFunc {
 	}
 }
 
-// acceptance is the vendor's answer to a message it takes.
-func (s Suite) acceptance() *http.Response {
+// acceptance is the status and the first half of the body with which the vendor
+// takes a message.
+func (s Suite) acceptance(t *testing.T) (status int, half string) {
+	t.Helper()
 	rec := httptest.NewRecorder()
-	req := httptest.NewRequest(http.MethodPost, "/", http.NoBody)
-	s.Accept(rec, req)
-	return rec.Result()
+	s.Accept(rec, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", http.NoBody))
+	body := rec.Body.String()
+	return rec.Code, body[:len(body)/2]
 }
 
 // expiring is a context whose deadline passes when the test says so, so that no
 // check depends on how fast the machine is.
 type expiring struct {
-	context.Context //nolint:containedctx // it is a context
-	done            chan struct{}
-	expired         atomic.Bool
+	context.Context
+	done    chan struct{}
+	expired atomic.Bool
 }
 
 func newExpiring(parent context.Context) *expiring {

@@ -41,8 +41,6 @@ type Suite struct {
 	// Aside are requests other than the message's, by path, such as a token
 	// endpoint's. They are answered so in every check and are not counted.
 	Aside map[string]http.HandlerFunc
-	// Skip names checks that this provider cannot meet, each with the reason.
-	Skip map[string]string
 }
 
 // Case is one row of a provider's golden table: an answer and what it means.
@@ -69,43 +67,23 @@ func Run(t *testing.T, s Suite) {
 	if s.New == nil || s.Message == nil || s.Accept == nil || s.Want.Outcome == "" {
 		t.Fatal("channeltest: New, Message, Accept and Want must be set")
 	}
-	checks := []struct {
-		name string
-		run  func(*testing.T, Suite)
-	}{
-		{"describes itself", checkInfo},
-		{"accepts what the vendor accepts", checkAccept},
-		{"reads the vendor's table", checkTable},
-		{"asks for proof of success", checkProof},
-		{"classifies server errors", checkServerErrors},
-		{"reads Retry-After", checkRetryAfter},
-		{"does not follow redirects", checkRedirects},
-		{"bounds what it reads", checkHugeBody},
-		{"gives up a slow header at the deadline", checkSlowHeader},
-		{"gives up a slow body at the deadline", checkSlowBody},
-		{"reports a broken answer", checkBrokenAnswer},
-		{"reports a connection closed after the request", checkClosedAfterRequest},
-		{"reports a refused connection", checkRefused},
-		{"makes no call under a canceled context", checkCanceledBefore},
-		{"is canceled in mid call", checkCanceledDuring},
-		{"does not repeat what a vendor echoes", checkEcho},
-		{"sends concurrently", checkConcurrent},
-	}
-	known := map[string]bool{}
-	for _, c := range checks {
-		known[c.name] = true
-		t.Run(c.name, func(t *testing.T) {
-			if why := s.Skip[c.name]; why != "" {
-				t.Skip(why)
-			}
-			c.run(t, s)
-		})
-	}
-	for name := range s.Skip {
-		if !known[name] {
-			t.Errorf("channeltest: Skip names %q, which is no check", name)
-		}
-	}
+	t.Run("describes itself", s.checkInfo)
+	t.Run("accepts what the vendor accepts", s.checkAccept)
+	t.Run("reads the vendor's table", s.checkTable)
+	t.Run("asks for proof of success", s.checkProof)
+	t.Run("classifies server errors", s.checkServerErrors)
+	t.Run("reads Retry-After", s.checkRetryAfter)
+	t.Run("does not follow redirects", s.checkRedirects)
+	t.Run("bounds what it reads", s.checkHugeBody)
+	t.Run("gives up a slow header at the deadline", s.checkSlowHeader)
+	t.Run("gives up a slow body at the deadline", s.checkSlowBody)
+	t.Run("reports a broken answer", s.checkBrokenAnswer)
+	t.Run("reports a connection closed after the request", s.checkClosedAfterRequest)
+	t.Run("reports a refused connection", s.checkRefused)
+	t.Run("makes no call under a canceled context", s.checkCanceledBefore)
+	t.Run("is canceled in mid call", s.checkCanceledDuring)
+	t.Run("does not repeat what a vendor echoes", s.checkEcho)
+	t.Run("sends concurrently", s.checkConcurrent)
 }
 
 // serverError is what a 5xx without a body that the vendor documents means.

@@ -177,7 +177,7 @@ func runFlawed(t *testing.T, flaw string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), exe, "-test.run=^TestSuite$") //nolint:gosec // this test's own binary
+	cmd := exec.CommandContext(t.Context(), exe, "-test.run=^TestSuite$")
 	cmd.Env = append(os.Environ(), "CHANNELTEST_FLAW="+flaw)
 	out, err := cmd.CombinedOutput()
 	if err == nil {

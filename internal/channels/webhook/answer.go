@@ -49,11 +49,10 @@ func ownersFault(status int) bool {
 }
 
 func transport(ctx context.Context, x channels.Exchange) channels.Result {
-	var dns *net.DNSError
-	switch {
-	case refused(x.Err):
+	if refused(x.Err) {
 		return channels.Result{Outcome: notify.RecipientRejected, Detail: "the endpoint's address or port is not one that may be called"}
-	case !x.Wrote && errors.As(x.Err, &dns) && dns.IsNotFound:
+	}
+	if dns, ok := errors.AsType[*net.DNSError](x.Err); ok && dns.IsNotFound {
 		return channels.Result{Outcome: notify.RecipientUnavailable, Detail: "the endpoint's name does not exist"}
 	}
 	return channels.Transport(ctx, x.Err, x.Wrote)

@@ -93,7 +93,7 @@ func decodeSecret(s secret.Value) ([]byte, error) {
 	}
 	key, err := base64.StdEncoding.DecodeString(text)
 	if err != nil {
-		return nil, errors.New("must be whsec_ and base64") //nolint:nilerr // the cause would quote the secret
+		return nil, errors.New("must be whsec_ and base64") // the cause would quote the secret
 	}
 	if len(key) < minKey || len(key) > maxKey {
 		return nil, fmt.Errorf("must hold %d to %d bytes, not %d", minKey, maxKey, len(key))

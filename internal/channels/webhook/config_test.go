@@ -96,7 +96,7 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
-	slog.New(slog.NewJSONHandler(&log, nil)).Info("config", "config", cfg, "provider", p, "info", p.Info())
+	slog.New(slog.NewJSONHandler(&log, nil)).Info("config", slog.Any("config", cfg), slog.Any("provider", p), slog.Any("info", p.Info()))
 	for _, text := range []string{log.String(), fmt.Sprintf("%v %+v %#v", cfg, cfg, cfg), fmt.Sprintf("%v %+v %#v", p, p, p)} {
 		if strings.Contains(text, s) || strings.Contains(text, key) || strings.Contains(text, strings.TrimPrefix(s, "whsec_")) {
 			t.Errorf("a secret is shown in %s", text)
@@ -132,8 +132,8 @@ func wantRefused(t *testing.T, p *webhook.Provider, name, value string) {
 	m := message("http://example.com")
 	m.To.Webhook.Headers = map[string]string{"X-Fine": "fine", name: value}
 	err := p.Check(m)
-	var cerr *channels.CheckError
-	if !errors.As(err, &cerr) {
+	cerr, ok := errors.AsType[*channels.CheckError](err)
+	if !ok {
 		t.Errorf("accepted header %q: %q, or the error %v is no CheckError", name, value, err)
 		return
 	}
@@ -159,8 +159,7 @@ func TestMessagesThatCannotBeSent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := message("http://example.com")
 			tt.change(m)
-			var cerr *channels.CheckError
-			if err := p.Check(m); !errors.As(err, &cerr) || cerr.Field != tt.field {
+			if err, ok := errors.AsType[*channels.CheckError](p.Check(m)); !ok || err.Field != tt.field {
 				t.Errorf("Check: %v, want one about %s", err, tt.field)
 			}
 			if r := p.Send(t.Context(), m); r.Outcome != tt.want {

@@ -71,7 +71,7 @@ func (g *guard) dial(ctx context.Context, network, addr string) (net.Conn, error
 // client returns the client for guarded calls.
 func (g *guard) client() *http.Client {
 	c := channels.NewHTTPClient(perHost)
-	t := c.Transport.(*http.Transport) //nolint:forcetypeassert // NewHTTPClient says so
+	t := c.Transport.(*http.Transport)
 	t.DialContext = g.dial
 	t.DisableCompression = true // no answer's body is of use
 	return c

@@ -181,7 +181,7 @@ func serveName(c net.Conn, names map[string][]string) error {
 	if err != nil {
 		return err
 	}
-	_, err = c.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(answer))), answer...)) //nolint:gosec // a short message
+	_, err = c.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(answer))), answer...))
 	return err
 }
 
