@@ -4,6 +4,7 @@ import (
 	"crypto"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -118,14 +119,7 @@ func apnsCheck(h http.Header, c call) string {
 	return ""
 }
 
-func oneOf(v string, allowed ...string) bool {
-	for _, a := range allowed {
-		if v == a {
-			return true
-		}
-	}
-	return false
-}
+func oneOf(v string, allowed ...string) bool { return slices.Contains(allowed, v) }
 
 func wholeNumber(v string) bool {
 	if v == "" {

@@ -46,7 +46,7 @@ type taleHeap []*tale
 func (h taleHeap) Len() int           { return len(h) }
 func (h taleHeap) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
 func (h taleHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *taleHeap) Push(x any)        { *h = append(*h, x.(*tale)) } //nolint:forcetypeassert // heap.Push is called with nothing else
+func (h *taleHeap) Push(x any)        { *h = append(*h, x.(*tale)) }
 func (h *taleHeap) Pop() any {
 	old := *h
 	last := old[len(old)-1]
@@ -154,7 +154,7 @@ func (q *callbackQueue) pop() (*tale, time.Duration) {
 	if wait := time.Until(q.tales[0].due); wait > 0 {
 		return nil, wait
 	}
-	t := heap.Pop(&q.tales).(*tale) //nolint:forcetypeassert // nothing else is pushed
+	t := heap.Pop(&q.tales).(*tale)
 	if len(q.tales) > 0 {
 		q.signal() // another sender looks at what is next
 	}

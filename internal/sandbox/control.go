@@ -197,16 +197,14 @@ func (s *Server) getSubscription(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) getCredentials(w http.ResponseWriter, _ *http.Request) {
-	account, err := s.FCMCredentials()
-	p8, keyID, err2 := s.APNsKey()
-	public, private, err3 := s.VAPIDKeys()
-	if err := errors.Join(err, err2, err3); err != nil {
+	c, err := s.Credentials()
+	if err != nil {
 		problem(w, http.StatusInternalServerError, "internal", "", "keys could not be made")
 		return
 	}
 	writeJSON(w, http.StatusOK, map[string]any{
-		"fcm":     map[string]any{"project": FCMProject, "credentials": jsontext.Value(account)},
-		"apns":    map[string]string{"key": string(p8), "key_id": keyID, "team_id": APNsTeamID},
-		"webpush": map[string]string{"vapid_public_key": public, "vapid_private_key": private},
+		"fcm":     map[string]any{"project": FCMProject, "credentials": jsontext.Value(c.FCM)},
+		"apns":    map[string]string{"key": string(c.APNsKey), "key_id": c.APNsKeyID, "team_id": APNsTeamID},
+		"webpush": map[string]string{"vapid_public_key": c.VAPIDPublic, "vapid_private_key": c.VAPIDPrivate},
 	})
 }

@@ -14,14 +14,15 @@ import (
 	"fmt"
 	"math/big"
 	"net"
+	"strings"
 	"sync"
 	"time"
 )
 
 const (
-	// FCMProject is the project of [Server.FCMCredentials].
+	// FCMProject is the project of [Credentials.FCM].
 	FCMProject = "sandbox"
-	// APNsTeamID goes with [Server.APNsKey].
+	// APNsTeamID goes with [Credentials.APNsKey].
 	APNsTeamID = "SANDBOXTEA"
 )
 
@@ -64,46 +65,84 @@ func (k *keyring) fcmPublic() crypto.PublicKey {
 	return &key.PublicKey
 }
 
-// FCMCredentials returns a service account's JSON whose token_uri is this
-// sandbox, for project [FCMProject]. The key is made at the first call, which
-// takes a fraction of a second.
-func (s *Server) FCMCredentials() ([]byte, error) {
-	key, err := s.keys.fcm()
+// Credentials are throwaway credentials for the providers that want keys.
+type Credentials struct {
+	// FCM is a service account's JSON whose token_uri is a sandbox; the project is
+	// [FCMProject].
+	FCM []byte
+	// APNsKey is a provider key as Apple hands it out, PKCS #8 in PEM (.p8), with
+	// its id; the team is [APNsTeamID].
+	APNsKey   []byte
+	APNsKeyID string
+	// VAPIDPublic and VAPIDPrivate are a key pair for web push in URL-safe base64
+	// without padding: an uncompressed point, and a number.
+	VAPIDPublic, VAPIDPrivate string
+}
+
+// NewCredentials makes credentials for a sandbox that runs, or will run, at
+// baseURL. Every sandbox takes them: of keys that are not its own it checks the
+// form alone.
+func NewCredentials(baseURL string) (Credentials, error) {
+	k, err := newKeyring(false)
 	if err != nil {
-		return nil, fmt.Errorf("make fcm key: %w", err)
+		return Credentials{}, err
+	}
+	return k.credentials(strings.TrimRight(baseURL, "/"))
+}
+
+// Credentials returns those of this sandbox, which verifies their signatures. The
+// first call makes an RSA key, which takes a fraction of a second.
+func (s *Server) Credentials() (Credentials, error) { return s.keys.credentials(s.baseURL) }
+
+// FCMCredentials returns the FCM part of [Server.Credentials].
+func (s *Server) FCMCredentials() ([]byte, error) {
+	c, err := s.Credentials()
+	return c.FCM, err
+}
+
+// APNsKey returns the APNs part of [Server.Credentials].
+func (s *Server) APNsKey() (p8 []byte, keyID string, err error) {
+	c, err := s.Credentials()
+	return c.APNsKey, c.APNsKeyID, err
+}
+
+// VAPIDKeys returns the web push part of [Server.Credentials].
+func (s *Server) VAPIDKeys() (public, private string, err error) {
+	c, err := s.Credentials()
+	return c.VAPIDPublic, c.VAPIDPrivate, err
+}
+
+func (k *keyring) credentials(baseURL string) (Credentials, error) {
+	key, err := k.fcm()
+	if err != nil {
+		return Credentials{}, fmt.Errorf("make fcm key: %w", err)
 	}
 	private, err := privatePEM(key)
 	if err != nil {
-		return nil, fmt.Errorf("make fcm key: %w", err)
+		return Credentials{}, fmt.Errorf("encode fcm key: %w", err)
 	}
-	email := "dispatcher@" + FCMProject + ".iam.gserviceaccount.com"
-	return []byte(object(map[string]string{
-		"type": "service_account", "project_id": FCMProject, "private_key_id": s.keys.fcmKeyID, "private_key": string(private),
-		"client_email": email, "client_id": "100000000000000000000",
-		"auth_uri": s.baseURL + "/auth", "token_uri": s.baseURL + "/token",
-	})), nil
-}
-
-// APNsKey returns a provider key as Apple hands it out, PKCS #8 in PEM (.p8), and
-// its key id; the team is [APNsTeamID].
-func (s *Server) APNsKey() (p8 []byte, keyID string, err error) {
-	p8, err = privatePEM(s.keys.apns)
-	return p8, s.keys.apnsKeyID, err
-}
-
-// VAPIDKeys returns a key pair for web push in URL-safe base64 without padding:
-// the public key an uncompressed point, the private key its number.
-func (s *Server) VAPIDKeys() (public, private string, err error) {
-	pub, err := s.keys.vapid.PublicKey.Bytes()
+	p8, err := privatePEM(k.apns)
 	if err != nil {
-		return "", "", fmt.Errorf("encode vapid key: %w", err)
+		return Credentials{}, fmt.Errorf("encode apns key: %w", err)
 	}
-	priv, err := s.keys.vapid.Bytes()
+	public, err := k.vapid.PublicKey.Bytes()
 	if err != nil {
-		return "", "", fmt.Errorf("encode vapid key: %w", err)
+		return Credentials{}, fmt.Errorf("encode vapid key: %w", err)
+	}
+	number, err := k.vapid.Bytes()
+	if err != nil {
+		return Credentials{}, fmt.Errorf("encode vapid key: %w", err)
 	}
 	b64 := base64.RawURLEncoding.EncodeToString
-	return b64(pub), b64(priv), nil
+	return Credentials{
+		FCM: []byte(object(map[string]string{
+			"type": "service_account", "project_id": FCMProject, "private_key_id": k.fcmKeyID, "private_key": string(private),
+			"client_email": "dispatcher@" + FCMProject + ".iam.gserviceaccount.com", "client_id": "100000000000000000000",
+			"auth_uri": baseURL + "/auth", "token_uri": baseURL + "/token",
+		})),
+		APNsKey: p8, APNsKeyID: k.apnsKeyID,
+		VAPIDPublic: b64(public), VAPIDPrivate: b64(number),
+	}, nil
 }
 
 // SMTPCertificate returns the certificate of the SMTP port in PEM, nil without

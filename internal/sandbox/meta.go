@@ -124,8 +124,8 @@ func (s *Server) metaAccept(c call, req metaRequest, script *Scripted) reply {
 			"messages":          []any{map[string]string{"id": id}},
 		}),
 	}
-	if s.cfg.Meta.URL != "" {
-		rep.callback = s.metaCallback(c.from, digits, id, req.Opaque)
+	if hook := *s.meta.Load(); hook.URL != "" {
+		rep.callback = s.metaCallback(hook, c.from, digits, id, req.Opaque)
 	}
 	return rep
 }
@@ -136,8 +136,12 @@ func metaID() string {
 	return "wamid." + base64.StdEncoding.EncodeToString(b[:])
 }
 
+// SetMetaWebhook changes where status webhooks of messages accepted from now on
+// go, for receivers that start after the sandbox; without a URL there are none.
+func (s *Server) SetMetaWebhook(hook MetaWebhook) { s.meta.Store(&hook) }
+
 // metaCallback makes the signed status webhooks of a message.
-func (s *Server) metaCallback(phone, digits, id, opaque string) func(context.Context, stage) (*http.Request, error) {
+func (s *Server) metaCallback(hook MetaWebhook, phone, digits, id, opaque string) func(context.Context, stage) (*http.Request, error) {
 	return func(ctx context.Context, st stage) (*http.Request, error) {
 		status := map[string]any{
 			"id": id, "status": st.status, "recipient_id": digits,
@@ -164,11 +168,11 @@ func (s *Server) metaCallback(phone, digits, id, opaque string) func(context.Con
 				},
 			}}}},
 		}))
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.cfg.Meta.URL, bytes.NewReader(body))
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, hook.URL, bytes.NewReader(body))
 		if err != nil {
 			return nil, err
 		}
-		mac := hmac.New(sha256.New, []byte(s.cfg.Meta.AppSecret))
+		mac := hmac.New(sha256.New, []byte(hook.AppSecret))
 		mac.Write(body)
 		req.Header.Set("Content-Type", "application/json")
 		req.Header.Set("User-Agent", "facebookexternalua")

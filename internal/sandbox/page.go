@@ -17,7 +17,7 @@ var pageFiles embed.FS
 
 // pageTemplates parse once; they are part of the program.
 var pageTemplates = template.Must(template.New("page").Funcs(template.FuncMap{
-	"pretty": pretty, "json": isJSON, "clock": clock, "verdict": verdict, "answered": answered,
+	"pretty": pretty, "json": isJSON, "clock": clock, "verdict": verdict, "answered": answered, "reached": reached,
 }).ParseFS(pageFiles, "page.html"))
 
 // cardsShown is how many messages the page shows.
@@ -30,8 +30,13 @@ const pagePolicy = "default-src 'none'; style-src 'self'; script-src 'self'; con
 const mailPolicy = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'"
 
 func (s *Server) getPage(w http.ResponseWriter, _ *http.Request) {
+	cards := s.cards(0)
+	last := int64(0)
+	if len(cards) > 0 {
+		last = cards[0].Seq
+	}
 	s.render(w, "page", map[string]any{
-		"Cards": s.cards(0), "Last": s.messages.lastSeq(), "HTTP": s.HTTPURL(), "SMTP": s.SMTPAddr(),
+		"Cards": cards, "Last": last, "HTTP": s.HTTPURL(), "SMTP": s.SMTPAddr(),
 		"Providers": providers(), "Scripted": ScriptedRecipients(), "Domain": scriptedDomain,
 	})
 }
@@ -113,7 +118,7 @@ func pretty(s string) string {
 		return s
 	}
 	v := jsontext.Value(strings.Clone(s))
-	if v.Indent() != nil {
+	if v.Indent(jsontext.WithIndent("  ")) != nil {
 		return s
 	}
 	return string(v)
@@ -130,6 +135,14 @@ func verdict(m Message) string {
 		return "accepted"
 	}
 	return "refused"
+}
+
+// reached is the class of a card whose message no person would have seen.
+func reached(m Message) string {
+	if m.Answer.Accepted {
+		return "reached"
+	}
+	return "unreached"
 }
 
 // answered says in a word or two what became of a call.

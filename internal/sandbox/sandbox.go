@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/emersion/go-smtp"
@@ -26,6 +27,7 @@ type Server struct {
 	messages  *messageLog
 	faults    faultList
 	receipts  receiptState
+	meta      atomic.Pointer[MetaWebhook]
 	callbacks *callbackQueue
 	scripts   map[string]map[string]Scripted
 	refused   *recently // what has been refused once
@@ -56,6 +58,7 @@ func New(cfg Config) (*Server, error) {
 		failed:   make(chan error, 2),
 	}
 	s.receipts.set(*cfg.Receipts)
+	s.SetMetaWebhook(cfg.Meta)
 	s.callbacks = newCallbackQueue(cfg.Now)
 	keys, err := newKeyring(cfg.STARTTLS)
 	if err != nil {

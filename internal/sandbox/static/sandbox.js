@@ -17,6 +17,9 @@ async function call(method, path, body) {
   throw new Error(problem.detail);
 }
 
+// A failure has been shown by then; there is nothing more to do about it.
+const safely = (act) => (event) => act(event).catch(() => {});
+
 // Received messages.
 
 function show() {
@@ -51,12 +54,18 @@ async function poll() {
   }
 }
 
+// One poll ends before the next begins, or cards would come twice.
+async function keepPolling() {
+  if (!document.hidden) await poll();
+  setTimeout(keepPolling, 1000);
+}
+
 $("show").addEventListener("change", show);
-$("clear").addEventListener("click", async () => {
+$("clear").addEventListener("click", safely(async () => {
   await call("DELETE", "messages");
   cards.replaceChildren();
   show();
-});
+}));
 
 // Faults.
 
@@ -93,7 +102,7 @@ function item(rule, i, list) {
   off.type = "button";
   off.className = "quiet";
   off.textContent = "remove";
-  off.addEventListener("click", () => put(list.filter((_, k) => k !== i)));
+  off.addEventListener("click", safely(() => put(list.filter((_, k) => k !== i))));
   li.append(text, off);
   return li;
 }
@@ -103,7 +112,7 @@ async function put(list) {
   await rules();
 }
 
-$("fault").addEventListener("submit", async (event) => {
+$("fault").addEventListener("submit", safely(async (event) => {
   event.preventDefault();
   const form = new FormData(event.target);
   const provider = form.get("provider");
@@ -112,7 +121,7 @@ $("fault").addEventListener("submit", async (event) => {
   if (times > 0) rule.times = times;
   const list = JSON.parse(await (await call("GET", "faults")).text()).items;
   await put([...list, rule]);
-});
+}));
 
 // Receipts.
 
@@ -127,7 +136,7 @@ async function readReceipts() {
   }
 }
 
-receipts.addEventListener("submit", async (event) => {
+receipts.addEventListener("submit", safely(async (event) => {
   event.preventDefault();
   const f = receipts.elements;
   await call("PUT", "receipts", {
@@ -135,8 +144,7 @@ receipts.addEventListener("submit", async (event) => {
     shuffle: f.shuffle.checked, before_answer: f.before_answer.checked,
   });
   await readReceipts();
-});
+}));
 
-readReceipts();
-poll();
-setInterval(() => document.hidden || poll(), 1000);
+safely(readReceipts)();
+keepPolling();
