@@ -36,7 +36,13 @@ var others = []string{prefix + "CONFIG", prefix + "URL", prefix + "KEY"}
 
 // serviceLink matches the variables that Kubernetes and container links add for
 // a service that is called dispatcher, or dispatcher-something.
-var serviceLink = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
+var serviceLink = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`)
+
+// linked reports whether a variable is such a one. Of those that only end in
+// _PORT, the value tells it from somebody's guess at a setting.
+func linked(name, value string) bool {
+	return serviceLink.MatchString(name) || strings.HasSuffix(name, "_PORT") && strings.Contains(value, "://")
+}
 
 // Variable is the environment variable of a setting: DISPATCHER_HTTP_MAX_BODY
 // for http.max_body, and DATABASE_URL for database.url.
@@ -96,8 +102,8 @@ func (env Env) lookup(name string) (text string, ok bool, problem string) {
 func unknownVariables(env Env) strict.Problems {
 	known := append(Variables(), others...)
 	var problems strict.Problems
-	for name := range env {
-		if !strings.HasPrefix(name, prefix) || serviceLink.MatchString(name) {
+	for name, value := range env {
+		if !strings.HasPrefix(name, prefix) || linked(name, value) {
 			continue
 		}
 		if slices.Contains(known, name) || slices.Contains(known, strings.TrimSuffix(name, fileSuffix)) {

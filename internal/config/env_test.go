@@ -52,6 +52,10 @@ func TestVariablesThatOthersSetAreLeftAlone(t *testing.T) {
 	if _, err := config.Load("", env, nil); err != nil {
 		t.Error(err)
 	}
+	env["DISPATCHER_HTTP_PORT"] = "9090"
+	if _, err := config.Load("", env, nil); err == nil {
+		t.Error("a guess at a setting was taken for a variable of Kubernetes")
+	}
 }
 
 func TestBytesAreReadInEveryUnit(t *testing.T) {

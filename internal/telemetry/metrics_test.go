@@ -161,11 +161,11 @@ func TestQueueGaugesAreReadWhenScrapedAndKeptForAWhile(t *testing.T) {
 				`dispatcher_waiting_deliveries{channel="sms",reason="paused"} 0`,
 				`dispatcher_oldest_due_seconds{channel="sms"} 3`)
 		}
-		time.Sleep(6 * time.Second) // of the bubble's clock
+		<-time.After(6 * time.Second) // of the bubble's clock
 		want(t, scrape(t, m), `dispatcher_queued_deliveries{channel="sms"} 2`)
 
 		broken = true
-		time.Sleep(6 * time.Second)
+		<-time.After(6 * time.Second)
 		lines := scrape(t, m)
 		if n := count(lines, "dispatcher_queued_deliveries{"); n != 0 {
 			t.Errorf("%d gauges without a reading, want none", n)
