@@ -50,6 +50,23 @@ func TestAcceptedMessageCarriesBothIDs(t *testing.T) {
 	}
 }
 
+func TestMessageIDIsTheSameInEveryAttempt(t *testing.T) {
+	s := newServer(t, script{".": "451 4.3.0 later"})
+	p := newProvider(t, s.config())
+	send(t, p, testMessage())
+	send(t, p, testMessage())
+	id := func(i int) string { return parseMessage(t, s.message(i)).header.Get("Message-Id") }
+	if id(0) == "" || id(0) != id(1) {
+		t.Errorf("message ids %q and %q", id(0), id(1))
+	}
+	other := testMessage()
+	other.Key[0]++
+	send(t, p, other)
+	if id(2) == id(0) {
+		t.Errorf("two deliveries share the message id %q", id(0))
+	}
+}
+
 func TestLostConnections(t *testing.T) {
 	for at, want := range map[string]notify.Outcome{
 		"banner": notify.ProviderUnavailable,
@@ -62,7 +79,8 @@ func TestLostConnections(t *testing.T) {
 	} {
 		m := testMessage()
 		if at == "body" {
-			m.Content.Body = strings.Repeat("0123456789abcdef\n", 1<<19) // more than socket buffers hold
+			// More than socket buffers hold.
+			m.Content.Email = &notify.EmailContent{Attachments: []notify.Attachment{{Filename: "a", Content: make([]byte, 7<<20)}}}
 		}
 		t.Run("dropped at "+at, func(t *testing.T) {
 			s := newServer(t, script{at: drop})

@@ -255,3 +255,34 @@ func TestNewBotReportsEverySetting(t *testing.T) {
 		t.Errorf("error %q discloses a password", err)
 	}
 }
+
+// FuzzAnswer: without Slack's own proof no answer makes a message accepted, and
+// none is kept that could hold what was sent.
+func FuzzAnswer(f *testing.F) {
+	f.Add(200, `{"ok":true,"ts":"1712345678.000100"}`)
+	f.Add(200, `{"ok":true,"ts":1}`)
+	f.Add(200, `{"ok":false,"error":"ratelimited","ts":"1.2"}`)
+	f.Add(429, `ratelimited`)
+	f.Add(500, "ok")
+	f.Add(0, "")
+	b, err := NewBot("slack-main", BotConfig{Token: secret.New(testToken)})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, status int, body string) {
+		x := channels.Exchange{Status: status, Header: http.Header{"Retry-After": {body}}, Body: []byte(body), Wrote: true}
+		r := b.result(t.Context(), botMessage(), x)
+		if r.Outcome == notify.Accepted && (status != 200 || r.MessageID == "" || !strings.Contains(body, "ts")) {
+			t.Errorf("%d %q of a bot is %+v", status, body, r)
+		}
+		h := hookResult(t.Context(), x, "webhook:0")
+		if h.Outcome == notify.Accepted && (status != 200 || strings.TrimSpace(body) != "ok") {
+			t.Errorf("%d %q of a webhook is %+v", status, body, h)
+		}
+		for _, r := range []channels.Result{r, h} {
+			if !r.Outcome.Valid() || r.RetryAfter < 0 || r.Code != "" && !codePattern.MatchString(r.Code) {
+				t.Errorf("%d %q is %+v", status, body, r)
+			}
+		}
+	})
+}
