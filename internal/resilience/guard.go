@@ -81,7 +81,9 @@ const (
 type Denial struct {
 	Scope string
 	Kind  Kind
-	// Until is when to ask again; the zero time where only an operator knows.
+	// Until is when to ask again; the zero time where only an operator knows. Of a
+	// half-open breaker it is the end of the probe's lease: its verdict normally
+	// comes sooner, and with it the next probe's turn.
 	Until time.Time
 }
 
