@@ -97,10 +97,10 @@ func (p Permit) Probe() bool { return p.probe != 0 }
 //     makes it half-open and is the first probe.
 //   - Half-open, it admits one probe at a time. Successes in a row close it, a
 //     failure opens it for longer. A probe that reports None, or nothing within
-//     its lease, frees the place without a verdict. Each Neutrals neutral answers count
-//     as one success, for a provider that talks sense is there.
+//     its lease, frees the place without a verdict. Each Neutrals neutral answers
+//     count as one success, for a provider that talks sense is there.
 //   - Every change of state starts a new generation. A verdict under a permit of
-//     an older generation, or of a probe that has lost its place, is void.
+//     an older generation, or of a probe whose place another has taken, is void.
 //   - An operator may force it open or closed, for good or until an instant. While
 //     forced, verdicts are void. When a forced-open time is over the breaker is
 //     probed as after any other; when a forced-closed time is over it starts
