@@ -98,6 +98,7 @@ var hookErrors = map[string]verdict{
 	"channel_is_archived":               {outcome: notify.RecipientRejected},
 	"no_service":                        {outcome: notify.RecipientRejected, dead: true},
 	"no_active_hooks":                   {outcome: notify.RecipientRejected, dead: true},
+	"service_unavailable":               {outcome: notify.ProviderUnavailable},
 	"rollup_error":                      {outcome: notify.Unknown, detail: hintPartial},
 	"ratelimited":                       {outcome: notify.Throttled, channel: true},
 	"rate_limited":                      {outcome: notify.Throttled, channel: true},

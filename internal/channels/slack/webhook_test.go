@@ -58,6 +58,7 @@ func hookTable() []channeltest.Case {
 		"no_service":                        {404, notify.RecipientRejected, true},
 		"no_active_hooks":                   {404, notify.RecipientRejected, true},
 		"channel_is_archived":               {410, notify.RecipientRejected, false},
+		"service_unavailable":               {503, notify.ProviderUnavailable, false},
 		"rollup_error":                      {500, notify.Unknown, false},
 		"an_error_of_next_year":             {400, notify.MessageRejected, false},
 	}
