@@ -1,0 +1,132 @@
+// Package httpapi is the REST API: it authenticates, reads and checks requests,
+// and shows what the store knows. It decides nothing about deliveries.
+package httpapi
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"github.com/google/uuid"
+
+	"github.com/notification-dispatcher/dispatcher/internal/channels"
+	"github.com/notification-dispatcher/dispatcher/internal/notify"
+	"github.com/notification-dispatcher/dispatcher/internal/store"
+)
+
+// DefaultMaxBody is the largest request body, in bytes, unless configured.
+const DefaultMaxBody = 1 << 20
+
+// Acceptor takes notifications in; its answer is durable.
+type Acceptor interface {
+	Accept(ctx context.Context, a store.Accept) (store.Accepted, error)
+}
+
+// Store is what is read and managed beside accepting.
+type Store interface {
+	Get(ctx context.Context, project string, id uuid.UUID) (store.Record, error)
+	List(ctx context.Context, f store.Filter) ([]store.Record, error)
+	Cancel(ctx context.Context, project string, id uuid.UUID, now time.Time) (store.CancelResult, error)
+	Backlog(ctx context.Context, project string) ([]store.Backlog, error)
+	Pauses(ctx context.Context) ([]store.Pause, error)
+}
+
+// Keys are the API keys. Authenticate is called for every request and returns
+// [store.ErrNotFound] for a secret that opens nothing.
+type Keys interface {
+	Authenticate(ctx context.Context, secret string) (store.APIKey, error)
+	CreateKey(ctx context.Context, project, name string, scopes []string, expires time.Time) (secret string, key store.APIKey, err error)
+	ListKeys(ctx context.Context, project string) ([]store.APIKey, error)
+	RevokeKey(ctx context.Context, project string, id uuid.UUID) error
+}
+
+// Accounts are the configured accounts, in the order in which channels use them.
+type Accounts interface {
+	// Infos returns the accounts that a project may use. The slice is shared and
+	// not to be changed; it is asked for with every notification.
+	Infos(project string) []channels.Info
+	// Health is the state of the same accounts now.
+	Health(project string) []AccountHealth
+	// Check asks the providers of every step whether they would send it at all.
+	Check(n *notify.Notification) []notify.Problem
+}
+
+// Check is one condition of readiness. It returns why it does not hold, in words
+// that go to the log only.
+type Check struct {
+	Name string // snake_case, shown to callers
+	Do   func(ctx context.Context) error
+}
+
+// Config is what the API is made of.
+type Config struct {
+	Accept   Acceptor
+	Store    Store
+	Keys     Keys
+	Accounts Accounts
+	// Ready are the conditions of /readyz: the database answers, its schema is
+	// current, the worker runs, the process is not draining. A breaker is none.
+	Ready []Check
+	// Metrics serves /metrics; nil for none.
+	Metrics http.Handler
+	Log     *slog.Logger // nil discards
+	// MaxBody bounds request bodies, in bytes; 0 means [DefaultMaxBody].
+	MaxBody int64
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// API serves HTTP. It is made by [New] and safe for concurrent use.
+type API struct {
+	accept   Acceptor
+	store    Store
+	keys     Keys
+	accounts Accounts
+	ready    []Check
+	log      *slog.Logger
+	maxBody  int64
+	now      func() time.Time
+	unready  atomic.Bool // what /readyz last said
+
+	huma huma.API
+	mux  *http.ServeMux
+}
+
+// New returns the API with all its routes.
+func New(c Config) *API {
+	a := &API{
+		accept: c.Accept, store: c.Store, keys: c.Keys, accounts: c.Accounts, ready: c.Ready,
+		log: c.Log, maxBody: c.MaxBody, now: c.Now, mux: http.NewServeMux(),
+	}
+	if a.log == nil {
+		a.log = slog.New(slog.DiscardHandler)
+	}
+	if a.maxBody <= 0 {
+		a.maxBody = DefaultMaxBody
+	}
+	if a.now == nil {
+		a.now = time.Now
+	}
+	setUpHuma()
+	a.huma = humago.New(a.mux, humaConfig())
+	a.huma.UseMiddleware(a.acceptable, a.authenticate, a.queryKnown)
+	a.routeNotifications()
+	a.routeChannels()
+	a.routeKeys()
+	a.routeHealth()
+	closeRequests(a.huma.OpenAPI())
+	if c.Metrics != nil {
+		a.mux.Handle("GET /metrics", c.Metrics)
+	}
+	a.mux.HandleFunc("GET /docs", a.docs())
+	a.mux.HandleFunc("/", a.unmatched)
+	return a
+}
+
+// Handle adds a route beside the API's own, with a pattern of [http.ServeMux].
+// It must be called before the API serves.
+func (a *API) Handle(pattern string, h http.Handler) { a.mux.Handle(pattern, h) }

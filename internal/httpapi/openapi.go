@@ -1,0 +1,125 @@
+package httpapi
+
+import (
+	stdjson "encoding/json"
+	"io"
+	"reflect"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/go-json-experiment/json"
+)
+
+const jsonType = "application/json"
+
+// OpenAPI returns the API's description, OpenAPI 3.1 in YAML. It needs no
+// database and no configuration.
+func OpenAPI() ([]byte, error) {
+	return New(Config{}).huma.OpenAPI().YAML()
+}
+
+func humaConfig() huma.Config {
+	c := huma.DefaultConfig("Dispatcher", "1.0.0")
+	// The hook would add a $schema member and a Link header to every answer.
+	c.CreateHooks = nil
+	c.SchemasPath = ""
+	// Answers may gain members in time; what requests may have is closed below.
+	c.AllowAdditionalPropertiesByDefault = true
+	c.DocsPath = "" // huma's page loads scripts from elsewhere
+	format := huma.Format{
+		Marshal:   func(w io.Writer, v any) error { return json.MarshalWrite(w, v) },
+		Unmarshal: func(b []byte, v any) error { return json.Unmarshal(b, v) },
+	}
+	c.Formats = map[string]huma.Format{"application/json": format, "json": format}
+	c.Info.Description = description
+	c.Tags = []*huma.Tag{
+		{Name: tagNotifications, Description: "Send, follow and stop notifications."},
+		{Name: tagChannels, Description: "The health of channels and their accounts."},
+		{Name: tagKeys, Description: "API keys of the project. Scope admin."},
+		{Name: tagHealth, Description: "For load balancers and orchestrators. Without a key."},
+	}
+	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
+		bearer: {Type: "http", Scheme: "bearer", BearerFormat: "dsp_…", Description: "An API key in `Authorization: Bearer dsp_…`. Each is bound to a project and has scopes: send, read, admin."},
+	}
+	return c
+}
+
+const (
+	tagNotifications = "notifications"
+	tagChannels      = "channels"
+	tagKeys          = "keys"
+	tagHealth        = "health"
+)
+
+const description = "Accepts a notification once and gets it to a person: over push, SMS, WhatsApp, email, Slack or a webhook, " +
+	"falling back along the chain that the caller gave.\n\n" +
+	"Times are RFC 3339 in UTC. Lists are newest first and come in pages: pass `next` of one page as `cursor` of the following. " +
+	"Unknown members and parameters are errors. Errors are problem documents (RFC 9457) with a stable `code`; " +
+	"they name the place of a fault and never repeat what was sent."
+
+// document describes the body of a POST. The handlers read it themselves: once,
+// into what they need.
+func document[T any](api huma.API, path, example string) {
+	doc := api.OpenAPI()
+	doc.Paths[path].Post.RequestBody = &huma.RequestBody{
+		Required: true,
+		Content: map[string]*huma.MediaType{jsonType: {
+			Schema: schemaOf[T](doc.Components.Schemas), Example: stdjson.RawMessage(example),
+		}},
+	}
+}
+
+// closeRequests says of every object in a request that it has no other members.
+func closeRequests(doc *huma.OpenAPI) {
+	for _, item := range doc.Paths {
+		if item.Post != nil && item.Post.RequestBody != nil {
+			closeSchema(doc.Components.Schemas, item.Post.RequestBody.Content[jsonType].Schema)
+		}
+	}
+}
+
+func closeSchema(r huma.Registry, s *huma.Schema) {
+	if s == nil {
+		return
+	}
+	if s.Ref != "" {
+		s = r.SchemaFromRef(s.Ref)
+	}
+	if len(s.Properties) > 0 {
+		s.AdditionalProperties = false
+	}
+	closeSchema(r, s.Items)
+	for _, child := range s.OneOf {
+		closeSchema(r, child)
+	}
+	for _, child := range s.Properties {
+		closeSchema(r, child)
+	}
+}
+
+func schemaOf[T any](r huma.Registry) *huma.Schema {
+	return r.Schema(reflect.TypeFor[T](), true, "")
+}
+
+// exampleRequest is what the document shows for POST /v1/notifications.
+const exampleRequest = `{
+  "to": {
+    "push": {"provider": "fcm", "token": "dGhlIHRva2VuIG9mIGEgZGV2aWNl"},
+    "sms": "+14155550100",
+    "whatsapp": "+14155550100",
+    "email": "ana@example.com"
+  },
+  "chain": [
+    {"channel": "push"},
+    {"channel": "sms", "success": "delivered", "within": "90s"},
+    {"channel": "whatsapp"},
+    {"channel": "email"}
+  ],
+  "content": {
+    "title": "Deploy failed",
+    "body": "api: 3 of 5 pods are down",
+    "email": {"subject": "[prod] deploy failed", "html": "<p>api: 3 of 5 pods are down</p>"}
+  },
+  "priority": "high",
+  "reference": "incident-4711",
+  "metadata": {"team": "core"}
+}`
