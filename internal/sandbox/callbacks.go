@@ -84,9 +84,9 @@ func newCallbackQueue(now func() time.Time) *callbackQueue {
 	}
 }
 
-func (q *callbackQueue) start() {
+func (q *callbackQueue) start(ctx context.Context) {
 	for range callbackSenders {
-		q.wg.Go(q.work)
+		q.wg.Go(func() { q.work(ctx) })
 	}
 }
 
@@ -120,8 +120,8 @@ func (q *callbackQueue) signal() {
 	}
 }
 
-func (q *callbackQueue) work() {
-	ctx, cancel := context.WithCancel(context.Background())
+func (q *callbackQueue) work(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	q.wg.Go(func() {
 		select {
@@ -175,8 +175,7 @@ func (q *callbackQueue) send(ctx context.Context, t *tale, st stage) {
 	status, err := q.post(ctx, t, st)
 	text := ""
 	if err != nil {
-		var ue *url.Error
-		if errors.As(err, &ue) {
+		if ue, ok := errors.AsType[*url.Error](err); ok {
 			err = ue.Err // the URL around it holds a token
 		}
 		text = err.Error()

@@ -17,9 +17,8 @@ import (
 
 const problemType = "application/problem+json"
 
-// writeJSON answers v with that status.
-func writeJSON(w http.ResponseWriter, status int, v any) {
-	reply{status: status, body: object(v)}.write(w)
+func writeJSON(w http.ResponseWriter, v any) {
+	reply{status: http.StatusOK, body: object(v)}.write(w)
 }
 
 // problem answers an RFC 9457 problem; pointer names the member it is about.
@@ -154,7 +153,7 @@ func (s *Server) putFaults(w http.ResponseWriter, r *http.Request) {
 func (s *Server) getFaults(w http.ResponseWriter, _ *http.Request) { writeItems(w, s.Faults()) }
 
 func writeItems[T any](w http.ResponseWriter, items []T) {
-	writeJSON(w, http.StatusOK, map[string]any{"items": items})
+	writeJSON(w, map[string]any{"items": items})
 }
 
 func (s *Server) putReceipts(w http.ResponseWriter, r *http.Request) {
@@ -171,7 +170,7 @@ func (s *Server) putReceipts(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) getReceipts(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, s.Receipts())
+	writeJSON(w, s.Receipts())
 }
 
 func (s *Server) getCallbacks(w http.ResponseWriter, _ *http.Request) { writeItems(w, s.Callbacks()) }
@@ -191,7 +190,7 @@ func (s *Server) getSubscription(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	endpoint, p256dh, auth := s.NewSubscription(name)
-	writeJSON(w, http.StatusOK, map[string]any{
+	writeJSON(w, map[string]any{
 		"provider": webPush, "endpoint": endpoint, "keys": map[string]string{"p256dh": p256dh, "auth": auth},
 	})
 }
@@ -202,7 +201,7 @@ func (s *Server) getCredentials(w http.ResponseWriter, _ *http.Request) {
 		problem(w, http.StatusInternalServerError, "internal", "", "keys could not be made")
 		return
 	}
-	writeJSON(w, http.StatusOK, map[string]any{
+	writeJSON(w, map[string]any{
 		"fcm":     map[string]any{"project": FCMProject, "credentials": jsontext.Value(c.FCM)},
 		"apns":    map[string]string{"key": string(c.APNsKey), "key_id": c.APNsKeyID, "team_id": APNsTeamID},
 		"webpush": map[string]string{"vapid_public_key": c.VAPIDPublic, "vapid_private_key": c.VAPIDPrivate},

@@ -37,7 +37,7 @@
 //
 // # Recipients that script themselves
 //
-// [ScriptedRecipients] is the table. A token, a Slack channel, the last part of
+// [ScriptedRecipients] is the table, recipients.md its print. A token, a Slack channel, the last part of
 // a Slack webhook's URL and a web push subscription's name may carry a suffix
 // after a hyphen ("unregistered-42"), a mail address a tag ("bounce+42@…"), so
 // that one dead address does not stand for all. Fault rules come first, then

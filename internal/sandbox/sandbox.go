@@ -107,7 +107,7 @@ func (s *Server) Start(ctx context.Context) {
 	s.start.Do(func() {
 		s.wg.Go(func() { s.serve("http", s.http.Serve(s.httpLn)) })
 		s.wg.Go(func() { s.serve("smtp", s.smtp.Serve(s.smtpLn)) })
-		s.callbacks.start()
+		s.callbacks.start(ctx)
 		s.wg.Go(func() {
 			select {
 			case <-s.done:

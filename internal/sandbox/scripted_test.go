@@ -1,7 +1,10 @@
 package sandbox_test
 
 import (
+	"flag"
+	"fmt"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -98,4 +101,47 @@ func TestThrottlingRecipientsNameRetryAfter(t *testing.T) {
 	if a := sms(t, s, "+15005550011", "hi"); a.status != http.StatusCreated {
 		t.Errorf("the message's second call: %d", a.status)
 	}
+}
+
+var update = flag.Bool("update", false, "write recipients.md anew")
+
+func TestThePrintedTableIsTheTable(t *testing.T) {
+	t.Parallel()
+	const file = "recipients.md"
+	want := recipientsMarkdown()
+	if *update {
+		if err := os.WriteFile(file, []byte(want), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != want {
+		t.Errorf("%s is out of date: go test ./internal/sandbox -run PrintedTable -update", file)
+	}
+}
+
+func recipientsMarkdown() string {
+	var b strings.Builder
+	b.WriteString("# Recipients that script themselves\n\n" +
+		"Any other recipient is fine. A token, a Slack channel, the last part of a Slack webhook's URL and a web push\n" +
+		"subscription's name may carry a suffix (`unregistered-42`), a mail address a tag (`bounce+42@sandbox.test`).\n" +
+		"Twilio's numbers work for SMS and WhatsApp alike. Rules of `/sandbox/faults` come before these.\n\n" +
+		"| provider | to | answer | what happens |\n|---|---|---|---|\n")
+	for _, sc := range sandbox.ScriptedRecipients() {
+		to, answer := sc.To, "accepted"
+		if sc.Provider == "smtp" {
+			to += "@sandbox.test"
+		}
+		if sc.Status != 0 {
+			answer = strings.TrimSpace(strconv.Itoa(sc.Status) + " " + sc.Code)
+		}
+		if sc.RetryAfter > 0 {
+			answer += fmt.Sprintf(", Retry-After: %d", sc.RetryAfter)
+		}
+		fmt.Fprintf(&b, "| %s | `%s` | %s | %s |\n", sc.Provider, to, answer, sc.Note)
+	}
+	return b.String()
 }

@@ -194,8 +194,7 @@ func (m *mailSession) scriptedRefusal(id string) error {
 // refuseAll records the refusal of a message that was being, or had been, sent.
 // A transmission that broke off is nothing to record.
 func (m *mailSession) refuseAll(raw []byte, err error) error {
-	var reply *smtp.SMTPError
-	if errors.As(err, &reply) {
+	if reply, ok := errors.AsType[*smtp.SMTPError](err); ok {
 		for _, r := range m.rcpt {
 			_ = m.refuse(r, raw, reply)
 		}

@@ -200,30 +200,52 @@ type twilioMessage struct {
 	created                                             time.Time
 }
 
+// twilioResource is its JSON; a struct, since a benchmark makes thousands a second.
+type twilioResource struct {
+	SID          string            `json:"sid"`
+	AccountSID   string            `json:"account_sid"`
+	ServiceSID   *string           `json:"messaging_service_sid"`
+	To           string            `json:"to"`
+	From         *string           `json:"from"`
+	Body         string            `json:"body"`
+	Status       string            `json:"status"`
+	Direction    string            `json:"direction"`
+	APIVersion   string            `json:"api_version"`
+	NumSegments  string            `json:"num_segments"`
+	NumMedia     string            `json:"num_media"`
+	Price        *string           `json:"price"`
+	PriceUnit    string            `json:"price_unit"`
+	ErrorCode    *int              `json:"error_code"`
+	ErrorMessage *string           `json:"error_message"`
+	DateCreated  string            `json:"date_created"`
+	DateUpdated  string            `json:"date_updated"`
+	DateSent     *string           `json:"date_sent"`
+	URI          string            `json:"uri"`
+	Subresources map[string]string `json:"subresource_uris"`
+}
+
 func (m twilioMessage) json() string {
-	null := func(s string) any {
-		if s == "" {
-			return nil
-		}
-		return s
-	}
 	stamp := m.created.Format(time.RFC1123Z)
 	base := "/2010-04-01/Accounts/" + m.account + "/Messages/" + m.sid
-	var sent, code any
+	r := twilioResource{
+		SID: m.sid, AccountSID: m.account, ServiceSID: orNull(m.service), To: m.to, From: orNull(m.from), Body: m.body,
+		Status: m.status, Direction: "outbound-api", APIVersion: "2010-04-01", NumSegments: "1", NumMedia: "0", PriceUnit: "USD",
+		DateCreated: stamp, DateUpdated: stamp, URI: base + ".json", Subresources: map[string]string{"media": base + "/Media.json"},
+	}
 	if m.status != "queued" && m.status != "accepted" {
-		sent = stamp
+		r.DateSent = &stamp
 	}
 	if n, err := strconv.Atoi(m.code); err == nil {
-		code = n
+		r.ErrorCode = &n
 	}
-	return object(map[string]any{
-		"sid": m.sid, "account_sid": m.account, "messaging_service_sid": null(m.service),
-		"to": m.to, "from": null(m.from), "body": m.body, "status": m.status,
-		"direction": "outbound-api", "api_version": "2010-04-01", "num_segments": "1", "num_media": "0",
-		"price": nil, "price_unit": "USD", "error_code": code, "error_message": nil,
-		"date_created": stamp, "date_updated": stamp, "date_sent": sent,
-		"uri": base + ".json", "subresource_uris": map[string]string{"media": base + "/Media.json"},
-	})
+	return object(r)
+}
+
+func orNull(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
 }
 
 // object writes v as JSON; v is made of what JSON knows.

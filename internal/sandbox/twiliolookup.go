@@ -26,7 +26,7 @@ func (s *Server) twilioGet(w http.ResponseWriter, r *http.Request) {
 		if e == nil || e.account != r.PathValue("sid") {
 			return twilioError(http.StatusNotFound, "20404")
 		}
-		return reply{status: http.StatusOK, body: s.twilioResource(e)}
+		return reply{status: http.StatusOK, body: s.twilioNow(e)}
 	})
 }
 
@@ -56,7 +56,7 @@ func (s *Server) twilioList(w http.ResponseWriter, r *http.Request) {
 				break
 			}
 			if e.provider == twilio && e.account == r.PathValue("sid") && e.answer.ID != "" && twilioMatches(e, query) {
-				found = append(found, jsontext.Value(s.twilioResource(e)))
+				found = append(found, jsontext.Value(s.twilioNow(e)))
 			}
 		}
 		return reply{status: http.StatusOK, body: object(map[string]any{
@@ -81,8 +81,8 @@ func twilioMatches(e *entry, query url.Values) bool {
 	return (on == "" || on == sent) && (from == "" || sent >= from) && (until == "" || sent <= until)
 }
 
-// twilioResource is the message as it stands now.
-func (s *Server) twilioResource(e *entry) string {
+// twilioNow is the message as it stands now.
+func (s *Server) twilioNow(e *entry) string {
 	form, _ := url.ParseQuery(string(e.raw))
 	m := twilioMessage{
 		sid: e.answer.ID, account: e.account, to: e.to, from: form.Get("From"), service: form.Get("MessagingServiceSid"),
