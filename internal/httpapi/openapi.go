@@ -26,7 +26,7 @@ func humaConfig() huma.Config {
 	c.AllowAdditionalPropertiesByDefault = true
 	c.DocsPath = "" // huma's page loads scripts from elsewhere
 	format := huma.Format{
-		Marshal:   func(w io.Writer, v any) error { return json.MarshalWrite(w, v) },
+		Marshal:   func(w io.Writer, v any) error { return json.MarshalWrite(w, v, json.Deterministic(true)) },
 		Unmarshal: func(b []byte, v any) error { return json.Unmarshal(b, v) },
 	}
 	c.Formats = map[string]huma.Format{"application/json": format, "json": format}
