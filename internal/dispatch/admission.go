@@ -100,7 +100,7 @@ type localTicket struct {
 func (t *localTicket) Report(r channels.Result, now time.Time) {
 	e := resilience.Evidence{RetryAfter: r.RetryAfter}
 	switch {
-	case r.Outcome == notify.NotAttempted:
+	case r.Outcome == notify.NotAttempted, r.Outcome == notify.Expired:
 		e.Verdict = resilience.None
 	case r.Outcome == notify.AccountRejected && r.Scope == "":
 		e.Verdict = resilience.Rejected

@@ -32,7 +32,7 @@ type batcher[T, R any] struct {
 
 	in   chan request[T, R]
 	done chan struct{}
-	wg   sync.WaitGroup
+	wg   *sync.WaitGroup
 }
 
 type request[T, R any] struct {
@@ -45,11 +45,15 @@ type reply[R any] struct {
 	err    error
 }
 
+// newBatcher readies b: what is handed in before start waits for it.
+func newBatcher[T, R any](b batcher[T, R]) *batcher[T, R] {
+	b.in, b.done, b.wg = make(chan request[T, R], b.max), make(chan struct{}), new(sync.WaitGroup)
+	return &b
+}
+
 // start runs n flushers until ctx ends and everything handed in before is
 // written.
 func (b *batcher[T, R]) start(ctx context.Context, n int) {
-	b.in = make(chan request[T, R], b.max)
-	b.done = make(chan struct{})
 	for range n {
 		b.wg.Go(func() { b.run(ctx) })
 	}

@@ -61,11 +61,11 @@ type Dispatcher struct {
 	alive    *pulse
 	log      *slog.Logger
 
-	accepts  batcher[store.Acceptance, acceptReply]
-	durable  batcher[store.Claim, *store.Claimed]
-	plain    batcher[store.Claim, *store.Claimed]
-	records  batcher[store.Result, store.Fate]
-	loads    batcher[store.DeliveryID, *loaded]
+	accepts  *batcher[store.Acceptance, acceptReply]
+	durable  *batcher[store.Claim, *store.Claimed]
+	plain    *batcher[store.Claim, *store.Claimed]
+	records  *batcher[store.Result, store.Fate]
+	loads    *batcher[store.DeliveryID, *loaded]
 	ready    chan struct{} // closed when Run works
 	released atomic.Bool
 }
@@ -101,13 +101,13 @@ func New(s *store.Store, cfg Config) (*Dispatcher, error) {
 		return nil, err
 	}
 	s.SetQueue(d.queue)
-	d.accepts = batcher[store.Acceptance, acceptReply]{flush: d.flushAccepts, max: 500, patience: 5 * time.Second}
-	d.durable = batcher[store.Claim, *store.Claimed]{flush: d.flushClaims(true), max: 500, same: sameClaim}
-	d.plain = batcher[store.Claim, *store.Claimed]{flush: d.flushClaims(false), max: 500, same: sameClaim}
-	d.records = batcher[store.Result, store.Fate]{
+	d.accepts = newBatcher(batcher[store.Acceptance, acceptReply]{flush: d.flushAccepts, max: 500, patience: 5 * time.Second})
+	d.durable = newBatcher(batcher[store.Claim, *store.Claimed]{flush: d.flushClaims(true), max: 500, same: sameClaim})
+	d.plain = newBatcher(batcher[store.Claim, *store.Claimed]{flush: d.flushClaims(false), max: 500, same: sameClaim})
+	d.records = newBatcher(batcher[store.Result, store.Fate]{
 		flush: d.flushRecords, max: 1000, linger: 2 * time.Millisecond, same: func(r store.Result) any { return r.DeliveryID },
-	}
-	d.loads = batcher[store.DeliveryID, *loaded]{flush: d.flushLoads, max: 500, patience: 5 * time.Second}
+	})
+	d.loads = newBatcher(batcher[store.DeliveryID, *loaded]{flush: d.flushLoads, max: 500, patience: 5 * time.Second})
 	return d, nil
 }
 
