@@ -40,7 +40,7 @@ test-docker: ## Test what needs PostgreSQL in a container (Testcontainers)
 
 .PHONY: test-compose
 test-compose: ## Start docker-compose.yml, send through every channel, take it down
-	@scripts/need.sh docker
+	@scripts/need.sh docker compose curl
 	deploy/compose/smoke.sh
 
 .PHONY: bench

@@ -8,6 +8,8 @@
 #   test-postgres  any PostgreSQL that tests can use: those programs, TEST_DATABASE_URL, or Docker
 #   cc             a C compiler, for the race detector
 #   docker         a Docker Engine that answers
+#   compose        Docker Compose, either version
+#   curl           curl
 set -euo pipefail
 
 has() { command -v "$1" >/dev/null 2>&1; }
@@ -53,6 +55,13 @@ for name in "$@"; do
       ;;
     cc)
       has_cc || install gcc 'No C compiler is installed here, and the race detector needs one: `sudo apt-get install gcc libc6-dev` or the like; or run `make test-quick`.'
+      ;;
+    curl)
+      has curl || install curl 'curl is not installed here: `sudo apt-get install curl` or the like.'
+      ;;
+    compose)
+      docker compose version >/dev/null 2>&1 || has docker-compose ||
+        install docker-compose 'Docker Compose is not installed here: https://docs.docker.com/compose/install/.'
       ;;
     docker)
       has_docker || { echo 'No Docker Engine answers: install and start it (https://docs.docker.com/engine/install/).' >&2 && exit 1; }
