@@ -1,0 +1,101 @@
+// Package cli is the dispatcher program: its commands, their flags and what they
+// print. It runs inside a test as well as in a process.
+package cli
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+
+	"github.com/notification-dispatcher/dispatcher/internal/config"
+	"github.com/notification-dispatcher/dispatcher/internal/config/strict"
+)
+
+// The exit codes.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// Process is what a program is started with.
+type Process struct {
+	Args    []string // without the program's name
+	Stdin   io.Reader
+	Stdout  io.Writer
+	Stderr  io.Writer
+	Env     []string // as [os.Environ] returns it
+	Version string
+}
+
+// env is a Process as the commands use it.
+type env struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	vars           config.Env
+	version        string
+}
+
+// errFailed ends a command that has printed what is wrong.
+var errFailed = errors.New("failed")
+
+// usageError is a mistake in the command line.
+type usageError struct{ text string }
+
+func (e *usageError) Error() string { return e.text }
+
+func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
+
+// Run runs a command until it is done or ctx ends, and returns its exit code: 0
+// where it did what was asked, 1 where it failed, 2 for a mistake in the command
+// line.
+func Run(ctx context.Context, p Process) int {
+	e := &env{stdin: p.Stdin, stdout: p.Stdout, stderr: p.Stderr, vars: config.ParseEnv(p.Env), version: p.Version}
+	err := root().run(ctx, e, "dispatcher", p.Args)
+	var usage *usageError
+	var problems strict.Problems
+	switch {
+	case err == nil, errors.Is(err, flag.ErrHelp):
+		return exitOK
+	case errors.As(err, &usage):
+		printTo(e.stderr, "dispatcher: %s\n", usage)
+		return exitUsage
+	case errors.As(err, &problems):
+		printTo(e.stderr, "dispatcher: the configuration has %s:\n", plural(len(problems), "problem"))
+		for _, problem := range problems {
+			printTo(e.stderr, "  %s\n", problem)
+		}
+	case !errors.Is(err, errFailed):
+		printTo(e.stderr, "dispatcher: %s\n", err)
+	}
+	return exitFailed
+}
+
+func root() command {
+	return command{
+		summary: "Dispatcher sends notifications by push, SMS, WhatsApp, email, Slack and webhook,\n" +
+			"and falls back from one to the next.",
+		sub: []command{
+			sandboxCommand(), migrateCommand(), sendCommand(), watchCommand(), keysCommand(),
+			channelsCommand(), configCommand(), healthcheckCommand(), openapiCommand(), versionCommand(),
+		},
+	}
+}
+
+// load reads the configuration: the file named by the flag or by
+// DISPATCHER_CONFIG, the environment, and flags by the paths of settings.
+func (e *env) load(file string, flags map[string]string) (config.Config, error) {
+	if file == "" {
+		file = e.vars["DISPATCHER_CONFIG"]
+	}
+	return config.Load(file, e.vars, flags)
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

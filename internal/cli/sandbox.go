@@ -1,0 +1,55 @@
+package cli
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"net"
+
+	"github.com/notification-dispatcher/dispatcher/internal/sandbox"
+	"github.com/notification-dispatcher/dispatcher/internal/telemetry"
+)
+
+func sandboxCommand() command {
+	return command{
+		name: "sandbox", summary: "serve stand-ins for every provider, with faults to switch on",
+		details: "`dispatcher config example --sandbox URL --smtp ADDR` prints a configuration that uses it.",
+		setup: func(f *flag.FlagSet) action {
+			listen := f.String("listen", "127.0.0.1:8090", "HTTP `address`")
+			smtp := f.String("smtp-listen", "127.0.0.1:8025", "SMTP `address`")
+			public := f.String("public-url", "", "how others reach the HTTP address, as a `url` (default http:// and it)")
+			return func(ctx context.Context, e *env, _ []string) error {
+				s, err := openSandbox(e, *listen, *smtp, *public)
+				if err != nil {
+					return err
+				}
+				defer s.Close() //nolint:errcheck // Run has reported what went wrong
+				printTo(e.stdout, "sandbox at %s/sandbox/, SMTP at %s\n", s.HTTPURL(), s.SMTPAddr())
+				return s.Run(ctx)
+			}
+		},
+	}
+}
+
+// openSandbox opens the sandbox's listeners, with one clear sentence where an
+// address is taken.
+func openSandbox(e *env, listen, smtp, public string) (*sandbox.Server, error) {
+	for _, l := range []struct{ flag, address string }{{"sandbox's HTTP", listen}, {"sandbox's SMTP", smtp}} {
+		if err := free(l.address); err != nil {
+			return nil, fmt.Errorf("the %s address %s cannot be listened on: %w", l.flag, l.address, cause(err))
+		}
+	}
+	return sandbox.New(sandbox.Config{
+		HTTPAddr: listen, SMTPAddr: smtp, PublicURL: public,
+		Logger: telemetry.NewLogger(e.stderr, nil, "auto"),
+	})
+}
+
+// free reports whether an address can be listened on.
+func free(address string) error {
+	l, err := net.Listen("tcp", address) //nolint:noctx // it lets go at once
+	if err != nil {
+		return err
+	}
+	return l.Close()
+}
