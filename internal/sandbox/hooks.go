@@ -4,6 +4,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"path"
 
 	"github.com/go-json-experiment/json"
 )
@@ -25,7 +26,7 @@ func slackWebhookScripts() []Scripted {
 	return out
 }
 
-// slackWebhookSend is POST /services/{team}/{bot}/{key}.
+// slackWebhookSend is POST /services/….
 func (s *Server) slackWebhookSend(w http.ResponseWriter, r *http.Request) {
 	raw := readBody(r)
 	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
@@ -45,7 +46,7 @@ func (s *Server) slackWebhookSend(w http.ResponseWriter, r *http.Request) {
 		default:
 			return slackWebhookError(http.StatusBadRequest, "invalid_payload")
 		}
-		if rep, refused := s.refusalFor(s.scripted(slackWebhook, outcomeName(r.PathValue("key"))), c.to+p.key()); refused {
+		if rep, refused := s.refusalFor(s.scripted(slackWebhook, outcomeName(path.Base(r.URL.Path))), c.to+p.key()); refused {
 			return rep
 		}
 		return reply{status: http.StatusOK, accepted: true, contentType: "text/html", body: "ok"}

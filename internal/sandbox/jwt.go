@@ -5,7 +5,6 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"encoding/base64"
-	"slices"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -52,10 +51,6 @@ func (t signedToken) time(claim string) time.Time {
 		return time.Time{}
 	}
 	return time.Unix(int64(v), 0)
-}
-
-func (t signedToken) audience(want ...string) bool {
-	return slices.Contains(want, t.text("aud"))
 }
 
 // pointKey reads an uncompressed P-256 point in URL-safe base64, as VAPID's k.

@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"math/big"
 	"net"
-	"strings"
 	"sync"
 	"time"
 )
@@ -79,19 +78,9 @@ type Credentials struct {
 	VAPIDPublic, VAPIDPrivate string
 }
 
-// NewCredentials makes credentials for a sandbox that runs, or will run, at
-// baseURL. Every sandbox takes them: of keys that are not its own it checks the
-// form alone.
-func NewCredentials(baseURL string) (Credentials, error) {
-	k, err := newKeyring(false)
-	if err != nil {
-		return Credentials{}, err
-	}
-	return k.credentials(strings.TrimRight(baseURL, "/"))
-}
-
-// Credentials returns those of this sandbox, which verifies their signatures. The
-// first call makes an RSA key, which takes a fraction of a second.
+// Credentials returns the sandbox's own, whose signatures it verifies; of keys that
+// callers brought themselves it checks the form alone. The first call makes an
+// RSA key, which takes a fraction of a second.
 func (s *Server) Credentials() (Credentials, error) { return s.keys.credentials(s.baseURL) }
 
 // FCMCredentials returns the FCM part of [Server.Credentials].

@@ -258,7 +258,9 @@ func TestWebPushRefusesWhatPushServicesRefuse(t *testing.T) {
 		{"a TTL of a year", "31536000", good, 400, 112, nil},
 		{"a long topic", "60", good, 400, 113, []string{"Topic", strings.Repeat("x", 33)}},
 		{"no authorization", "60", "", 401, 109, nil},
-		{"a token for another origin", "60", vapid(t, key, "https://push.example", time.Hour, "mailto:a@b.example"), 401, 109, nil},
+		{"a token for another origin", "60", vapid(t, key, "http://push.example", time.Hour, "mailto:a@b.example"), 401, 109, nil},
+		{"a token for an endpoint", "60", vapid(t, key, origin+"/webpush/ana", time.Hour, "mailto:a@b.example"), 401, 109, nil},
+		{"a token for an origin whose host was replaced", "60", vapid(t, key, "https://push.example", time.Hour, "mailto:a@b.example"), 201, 0, nil},
 		{"a token for two days", "60", vapid(t, key, origin, 48*time.Hour, "mailto:a@b.example"), 401, 109, nil},
 		{"a token that has ended", "60", vapid(t, key, origin, -time.Minute, "mailto:a@b.example"), 401, 109, nil},
 		{"a subject that names nobody", "60", vapid(t, key, origin, time.Hour, "me"), 401, 109, nil},
@@ -274,5 +276,8 @@ func TestWebPushRefusesWhatPushServicesRefuse(t *testing.T) {
 	}
 	if a := send(t, http.MethodPost, s.HTTPURL()+"/webpush/ana", "plain", "TTL", "60", "Authorization", good); a.status != 400 || a.json(t)["errno"] != 110.0 {
 		t.Errorf("an unencrypted body: %d %s", a.status, a.body)
+	}
+	if a := send(t, http.MethodPost, s.HTTPURL()+"/fcm/send/abc", "", "TTL", "60", "Authorization", good); a.status != 201 || !strings.HasSuffix(last(t, s).To, "/fcm/send/abc") {
+		t.Errorf("an endpoint of another path: %d %s", a.status, a.body)
 	}
 }

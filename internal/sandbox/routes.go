@@ -15,7 +15,7 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("POST /api/chat.postMessage", s.slackPostMessage)
 	mux.HandleFunc("/api/auth.test", s.slackAuthTest)
 	mux.HandleFunc("/api/conversations.history", s.slackHistory)
-	mux.HandleFunc("POST /services/{team}/{bot}/{key}", s.slackWebhookSend)
+	mux.HandleFunc("POST /services/{key...}", s.slackWebhookSend)
 	mux.HandleFunc("/webhook/", s.webhookSend)
 	mux.Handle("/sandbox/", s.control())
 	mux.Handle("GET /{$}", http.RedirectHandler("/sandbox/", http.StatusFound))
@@ -28,6 +28,10 @@ func (s *Server) routes() http.Handler {
 func (s *Server) other(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodPost && metaPath.MatchString(r.URL.Path) {
 		s.metaSend(w, r)
+		return
+	}
+	if forwarded(r) {
+		s.webPushSend(w, r)
 		return
 	}
 	problem(w, http.StatusNotFound, "not_found", "", "no provider of this sandbox serves that")

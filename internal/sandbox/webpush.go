@@ -56,7 +56,7 @@ func subscriptionKeys(name string) (*ecdh.PrivateKey, []byte) {
 }
 
 func (s *Server) webPushSend(w http.ResponseWriter, r *http.Request) {
-	name := r.PathValue("name")
+	name := path.Base(r.URL.Path)
 	sealed := readBody(r)
 	c := call{
 		provider: webPush, channel: "push", to: s.callerURL(r), raw: sealed,
@@ -135,9 +135,27 @@ func (s *Server) vapid(r *http.Request) bool {
 	t, ok := s.readToken(params["t"], "ES256", func(string) crypto.PublicKey { return key })
 	left := t.time("exp").Sub(s.now())
 	subject := t.text("sub")
-	return ok && left > 0 && left <= maxVAPIDLife && t.audience("http://"+r.Host, "https://"+r.Host) &&
+	return ok && left > 0 && left <= maxVAPIDLife && audience(t.text("aud"), r.Host) &&
 		(strings.HasPrefix(subject, "mailto:") || strings.HasPrefix(subject, "https:")) &&
 		!strings.HasPrefix(subject, "mailto:mailto:")
+}
+
+// audience tells whether a token is for this origin. An origin of another host is
+// let through where it is https: callers are pointed at the sandbox by replacing
+// the host of the endpoint that they signed for.
+func audience(aud, host string) bool {
+	u, err := url.Parse(aud)
+	if err != nil || u.Host == "" || u.Path != "" || u.RawQuery != "" {
+		return false
+	}
+	return u.Scheme == "https" || (u.Scheme == "http" && u.Host == host)
+}
+
+// forwarded tells whether a call is a web push for an endpoint of another path,
+// which came here because its host was replaced.
+func forwarded(r *http.Request) bool {
+	scheme, _, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	return r.Method == http.MethodPost && r.Header.Get("TTL") != "" && strings.EqualFold(scheme, "vapid")
 }
 
 // openWebPush decrypts an aes128gcm body of one record (RFC 8188, RFC 8291).
