@@ -43,12 +43,33 @@ type Channel struct {
 // Registry is every configured channel. It is not changed once in use; a new
 // configuration is a new registry.
 type Registry struct {
-	channels map[notify.Channel]Channel
+	channels   map[notify.Channel]Channel
+	infos      []channels.Info
+	restricted bool // some account is not for all projects
 }
 
 // NewRegistry returns a registry of the given channels.
-func NewRegistry(channels map[notify.Channel]Channel) *Registry {
-	return &Registry{channels}
+func NewRegistry(byChannel map[notify.Channel]Channel) *Registry {
+	r := &Registry{channels: byChannel}
+	for _, a := range r.Accounts() {
+		r.infos = append(r.infos, a.Provider.Info())
+		r.restricted = r.restricted || len(a.Projects) > 0
+	}
+	return r
+}
+
+// Infos describes the accounts that a project may use. The slice is shared.
+func (r *Registry) Infos(project string) []channels.Info {
+	if !r.restricted {
+		return r.infos
+	}
+	var out []channels.Info
+	for _, a := range r.Accounts() {
+		if a.serves(project, "") {
+			out = append(out, a.Provider.Info())
+		}
+	}
+	return out
 }
 
 // Channel returns a channel's configuration; its zero value where it has none.

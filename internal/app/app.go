@@ -1,0 +1,196 @@
+// Package app wires a process from a configuration: the one place that knows
+// every other package. It runs inside a test as it does in production.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/notification-dispatcher/dispatcher/internal/config"
+	"github.com/notification-dispatcher/dispatcher/internal/dispatch"
+	"github.com/notification-dispatcher/dispatcher/internal/httpapi"
+	"github.com/notification-dispatcher/dispatcher/internal/resilience"
+	"github.com/notification-dispatcher/dispatcher/internal/store"
+	"github.com/notification-dispatcher/dispatcher/internal/telemetry"
+)
+
+// Mode says which parts of the service a process is.
+type Mode string
+
+// The modes.
+const (
+	ModeAll    Mode = "all"    // API and workers
+	ModeAPI    Mode = "api"    // accepts and shows; sends nothing
+	ModeWorker Mode = "worker" // sends; serves health and metrics only
+)
+
+// Options are what a process is made of.
+type Options struct {
+	Config config.Config
+	Mode   Mode // default ModeAll
+	// Hold starts a worker that sends nothing, for a restored backup.
+	Hold    bool
+	Logger  *slog.Logger // default discards
+	Version string
+}
+
+// App is one process of the service.
+type App struct {
+	o          Options
+	log        *slog.Logger
+	store      *store.Store
+	dispatcher *dispatch.Dispatcher
+	guard      *resilience.Guard
+	metrics    *telemetry.Metrics
+	api        *httpapi.API
+	listener   net.Listener
+	draining   atomic.Bool
+	schemaSeen atomic.Bool
+	current    atomic.Pointer[dispatch.Registry]
+}
+
+// New makes the process and takes its address, so that a busy port is known at
+// once. It does not wait for the database. The caller must call Run, which also
+// gives everything back.
+func New(o Options) (a *App, err error) {
+	if o.Mode == "" {
+		o.Mode = ModeAll
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	a = &App{o: o, log: o.Logger, metrics: telemetry.New(o.Version)}
+	registry, err := buildRegistry(o.Config)
+	if err != nil {
+		return nil, err
+	}
+	a.current.Store(registry)
+	if a.listener, err = (&net.ListenConfig{}).Listen(context.Background(), "tcp", o.Config.HTTP.Listen); err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			_ = a.listener.Close()
+		}
+	}()
+	a.store, err = store.Open(context.Background(), o.Config.Database.URL.Reveal(), store.Options{MaxConnections: o.Config.Database.MaxConnections})
+	if err != nil {
+		return nil, err
+	}
+	a.guard = resilience.NewGuard(resilience.GuardConfig{Rand: rand.Float64})
+	a.dispatcher, err = dispatch.New(a.store, dispatch.Config{
+		Registry: registry, Admission: dispatch.NewLocal(a.guard), Metrics: a.metrics, Logger: o.Logger,
+		Work: o.Mode != ModeAPI, Hold: o.Hold, SoftStop: o.Config.HTTP.ShutdownTimeout,
+		KeepFinal: o.Config.Retention.Final, KeepKeys: o.Config.Retention.IdempotencyKeys,
+	})
+	if err != nil {
+		a.store.Close()
+		return nil, err
+	}
+	a.addAccounts(registry)
+	a.metrics.CollectQueues(a.queues)
+	a.api = httpapi.New(a.apiConfig())
+	return a, nil
+}
+
+// Addr is the address that the API listens on, with its real port.
+func (a *App) Addr() net.Addr { return a.listener.Addr() }
+
+// Store is the process's database, for those who run it inside theirs.
+func (a *App) Store() *store.Store { return a.store }
+
+// Run works until ctx ends, then answers "not ready", stops listening, lets
+// calls under way finish, and returns when everything is down.
+func (a *App) Run(ctx context.Context) error {
+	defer a.store.Close()
+	h := a.o.Config.HTTP
+	server := httpapi.NewServer(a.handler(), httpapi.Limits{Read: h.ReadTimeout, Write: h.WriteTimeout, Idle: h.IdleTimeout}, a.log)
+	// Workers outlive the API, since a request in its last moments needs them.
+	workCtx, stopWork := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopWork()
+	failed, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+
+	var parts sync.WaitGroup
+	parts.Go(func() {
+		if err := server.Serve(a.listener); !errors.Is(err, http.ErrServerClosed) {
+			fail(fmt.Errorf("serve: %w", err))
+		}
+	})
+	parts.Go(func() {
+		if err := a.dispatcher.Run(workCtx); err != nil {
+			fail(err)
+		}
+	})
+	parts.Go(func() { a.watchBreakers(workCtx) })
+	a.log.InfoContext(ctx, "started", slog.String("listen", a.Addr().String()), slog.String("mode", string(a.o.Mode)),
+		slog.String("version", a.o.Version), slog.String("node", a.dispatcher.Node().String()), slog.Bool("hold", a.o.Hold))
+	<-failed.Done()
+
+	err := a.drain(ctx, server)
+	stopWork()
+	parts.Wait()
+	a.closeProviders(a.current.Load())
+	if cause := context.Cause(failed); cause != nil && !errors.Is(cause, context.Canceled) && ctx.Err() == nil {
+		err = errors.Join(cause, err)
+	}
+	a.log.InfoContext(context.WithoutCancel(ctx), "stopped")
+	return err
+}
+
+// drain stops the API: first it says that it is not ready, then it finishes what
+// it has.
+func (a *App) drain(ctx context.Context, server *http.Server) error {
+	a.draining.Store(true)
+	ctx = context.WithoutCancel(ctx)
+	a.log.InfoContext(ctx, "stopping")
+	if delay := a.o.Config.HTTP.DrainDelay; delay > 0 {
+		<-time.After(delay)
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.o.Config.HTTP.ShutdownTimeout)
+	defer cancel()
+	if err := server.Shutdown(ctx); err != nil {
+		_ = server.Close()
+		return fmt.Errorf("stop the API: %w", err)
+	}
+	return nil
+}
+
+// Reload puts another configuration's accounts into effect, for calls that start
+// from now on. Everything else of it needs a restart. With an error nothing has
+// changed.
+func (a *App) Reload(c config.Config) error {
+	registry, err := buildRegistry(c)
+	if err != nil {
+		return err
+	}
+	a.addAccounts(registry)
+	a.dispatcher.SetRegistry(registry)
+	old := a.current.Swap(registry)
+	// Calls under way keep what they use; idle connections are what is closed.
+	a.closeProviders(old)
+	return nil
+}
+
+// closeProviders gives back what providers keep, such as idle connections.
+func (a *App) closeProviders(r *dispatch.Registry) {
+	for _, account := range r.Accounts() {
+		if c, ok := account.Provider.(interface{ Close() }); ok {
+			c.Close()
+		}
+	}
+}
+
+func (a *App) addAccounts(r *dispatch.Registry) {
+	for _, info := range r.Accounts() {
+		a.metrics.AddAccount(info.Provider.Info().Account)
+	}
+}

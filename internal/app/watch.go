@@ -1,0 +1,51 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/notification-dispatcher/dispatcher/internal/telemetry"
+)
+
+// queues reads the backlog for the metrics.
+func (a *App) queues(ctx context.Context) ([]telemetry.Queue, error) {
+	backlog, err := a.store.Backlog(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	out := make([]telemetry.Queue, len(backlog))
+	for i, b := range backlog {
+		out[i] = telemetry.Queue{Channel: b.Channel, Queued: b.Queued, Waiting: b.Waiting}
+		if !b.OldestDue.IsZero() {
+			out[i].OldestDue = max(time.Since(b.OldestDue), 0)
+		}
+	}
+	return out, nil
+}
+
+// watchBreakers tells log and metrics of every change of a breaker until ctx
+// ends.
+func (a *App) watchBreakers(ctx context.Context) {
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		changes, lost := a.guard.Transitions()
+		if lost > 0 {
+			a.log.WarnContext(ctx, "breakers changed too often to tell of each", slog.Int("lost", lost))
+		}
+		for _, t := range changes {
+			if !strings.Contains(t.Scope, "/") {
+				a.metrics.Breaker(t.Scope, string(t.To))
+			}
+			a.log.WarnContext(ctx, "breaker changed", slog.String("scope", t.Scope), slog.String("from", string(t.From)),
+				slog.String("to", string(t.To)), slog.String("reason", string(t.Reason)), slog.Time("until", t.Until))
+		}
+	}
+}
