@@ -124,16 +124,17 @@ func acceptedView(n *notify.Notification) accepted {
 	return v
 }
 
-// account answers what [notify.Parse] asks about the accounts of a project.
+// account answers what [notify.Parse] asks about the accounts of a project. A
+// step that names none goes through the first of its channel.
 func (a *API) account(project string) func(notify.Channel, string) (notify.Status, bool) {
 	infos := a.accounts.Infos(project)
-	return func(c notify.Channel, name string) (best notify.Status, ok bool) {
+	return func(c notify.Channel, name string) (notify.Status, bool) {
 		for i := range infos {
 			if infos[i].Channel == c && (name == "" || infos[i].Account == name) {
-				best, ok = notify.Best(best, infos[i].MaxObservable), true
+				return infos[i].MaxObservable, true
 			}
 		}
-		return best, ok
+		return "", false
 	}
 }
 

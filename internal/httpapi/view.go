@@ -41,7 +41,7 @@ type stepStatus struct {
 	Within         notify.Duration      `json:"within,omitzero" example:"2m0s"`
 	Attempts       int                  `json:"max_attempts" doc:"Calls that each target gets at most."`
 	OnUnknown      notify.UnknownPolicy `json:"on_unknown,omitzero" enum:"reconcile,resend,fallback,assume_sent"`
-	MaxObservable  notify.Status        `json:"max_observable,omitzero" enum:"sent,delivered,read" doc:"The best that can ever be known of this step: of the account that was used, else of the best that may be."`
+	MaxObservable  notify.Status        `json:"max_observable,omitzero" enum:"sent,delivered,read" doc:"The best that can ever be known of this step, by the account that was used or would be."`
 	Status         notify.Status        `json:"status" enum:"pending,waiting,queued,sending,unknown,sent,failed,delivered,read,expired,canceled,suppressed" doc:"The best of its targets."`
 	Because        string               `json:"because,omitzero" doc:"Why it ended without success."`
 	StartedBecause string               `json:"started_because,omitzero" example:"fallback: recipient_rejected"`
@@ -76,8 +76,8 @@ func (objectJSON) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeObject, AdditionalProperties: true}
 }
 
-// bestOf returns the best status that an account, or with no name any of the
-// channel's, can show.
+// bestOf returns the best status that an account, or with no name the first of
+// the channel's, can show.
 type bestOf func(c notify.Channel, account string) (notify.Status, bool)
 
 func view(r *store.Record, best bestOf) notificationView {

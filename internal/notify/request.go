@@ -79,7 +79,8 @@ type ParseOptions struct {
 	Now     time.Time
 	// Account returns the best status that an account of channel c can ever show
 	// (Sent, Delivered or Read), and whether there is such an account. An empty
-	// name asks for the best of the channel's accounts. Nil checks no accounts.
+	// name asks for the account that a step without one goes through. Nil checks
+	// no accounts.
 	Account func(c Channel, name string) (best Status, ok bool)
 }
 

@@ -16,8 +16,8 @@ const (
 //   - channel is one of the channels, and `to` has an address for it;
 //   - account names an account of that channel;
 //   - success is accepted (default), delivered, read or acknowledged. One that
-//     no account of the channel, or not the account named, can ever observe is
-//     refused; acknowledged comes from the application and is always possible;
+//     the account which the step goes through can never observe is refused;
+//     acknowledged comes from the application and is always possible;
 //   - within is a duration from [MinWithin] to [MaxWithin], see [Duration];
 //     where a next step follows from this one, the default is 2 min, and 30 s if
 //     the priority is critical;
@@ -111,7 +111,6 @@ func (v *validator) step(r *stepRequest, pointer string, p Priority, last bool) 
 }
 
 // account looks the step's account up and returns the best status it can show.
-// Without a name, any account of the channel will do.
 func (v *validator) account(s Step, channelPointer, accountPointer string) (Status, bool) {
 	if v.o.Account == nil {
 		return Read, true
