@@ -15,7 +15,7 @@ import (
 // ErrNoPrograms says that this machine has no PostgreSQL server programs. Its
 // message tells a person what to install.
 var ErrNoPrograms = errors.New("no PostgreSQL server programs (initdb, postgres) on this machine: " +
-	"install them, e.g. `apt-get install postgresql` or `brew install postgresql@17`, or use the URL of a running server")
+	"install them, e.g. `apt-get install postgresql` or `brew install postgresql@17`, or use a running server")
 
 // programs is one installation.
 type programs struct {

@@ -21,7 +21,7 @@ func startContainer(ctx context.Context) (*Server, error) {
 	ctx, cancel := context.WithTimeout(ctx, containerLimit)
 	defer cancel()
 	if err := dockerAnswers(ctx); err != nil {
-		return nil, fmt.Errorf("%w: Docker does not answer: %w", ErrNone, err)
+		return nil, fmt.Errorf("docker does not answer: %w", err)
 	}
 	container, err := postgres.Run(ctx, Image,
 		testcontainers.WithLogger(silent{}),

@@ -38,8 +38,8 @@ func (s *Server) Stop() error {
 
 // Start returns the first of: the server that TEST_DATABASE_URL names, a
 // throwaway one from PostgreSQL programs of this machine, a throwaway one in a
-// container. PGTEST=docker takes the container at once. Where there is none of
-// them, the error wraps [ErrNone].
+// container. PGTEST=docker takes the container at once. Where none of them can be
+// had, the error wraps [ErrNone].
 func Start(ctx context.Context) (*Server, error) {
 	switch choice := os.Getenv(ChoiceVariable); choice {
 	case "":
@@ -60,8 +60,8 @@ func Start(ctx context.Context) (*Server, error) {
 		return nil, err
 	}
 	server, containerErr := startContainer(ctx)
-	if errors.Is(containerErr, ErrNone) {
-		return nil, fmt.Errorf("%w; without Docker: %w; or set %s", containerErr, err, URLVariable)
+	if containerErr != nil {
+		return nil, fmt.Errorf("%w: %w; set %s to its URL; or run Docker: %w", ErrNone, err, URLVariable, containerErr)
 	}
-	return server, containerErr
+	return server, nil
 }
