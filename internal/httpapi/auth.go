@@ -66,11 +66,7 @@ func (a *API) authenticated(ctx context.Context, header, scope string) (store.AP
 		return store.APIKey{}, newProblem(http.StatusUnauthorized, CodeUnauthorized, "This API key is not known, or revoked, or expired.").
 			with("WWW-Authenticate", `Bearer realm="dispatcher", error="invalid_token"`)
 	case err != nil:
-		var p *Problem
-		if !errors.As(a.storeProblem(ctx, err), &p) {
-			p = newProblem(http.StatusInternalServerError, CodeInternal, "The service made a mistake.")
-		}
-		return store.APIKey{}, p
+		return store.APIKey{}, a.storeProblem(ctx, err)
 	case !slices.Contains(key.Scopes, scope):
 		return store.APIKey{}, newProblem(http.StatusForbidden, CodeForbidden, "This API key lacks the scope "+scope+".").
 			with("WWW-Authenticate", `Bearer realm="dispatcher", error="insufficient_scope", scope="`+scope+`"`)

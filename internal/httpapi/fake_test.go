@@ -196,8 +196,8 @@ type service struct {
 	log *bytes.Buffer
 }
 
-func newService(t testing.TB, change ...func(*httpapi.Config)) *service {
-	t.Helper()
+func newService(tb testing.TB, change ...func(*httpapi.Config)) *service {
+	tb.Helper()
 	s := &service{fake: newFake(), log: &bytes.Buffer{}}
 	c := httpapi.Config{
 		Accept: s.fake, Store: s.fake, Keys: s.fake, Accounts: s.fake, Now: func() time.Time { return noon },
@@ -219,13 +219,13 @@ type answer struct {
 type header struct{ name, value string }
 
 // do sends a request with the key that may do everything.
-func (s *service) do(t testing.TB, method, target, body string, headers ...header) answer {
-	t.Helper()
+func (s *service) do(tb testing.TB, method, target, body string, headers ...header) answer {
+	tb.Helper()
 	var reader io.Reader
 	if body != "" {
 		reader = strings.NewReader(body)
 	}
-	r := httptest.NewRequestWithContext(t.Context(), method, target, reader)
+	r := httptest.NewRequestWithContext(tb.Context(), method, target, reader)
 	r.Header.Set("Authorization", "Bearer dsp_all")
 	for _, h := range headers {
 		if h.value == "" {
@@ -239,7 +239,7 @@ func (s *service) do(t testing.TB, method, target, body string, headers ...heade
 	}
 	w := httptest.NewRecorder()
 	s.api.ServeHTTP(w, r)
-	return answer{w, t}
+	return answer{w, tb}
 }
 
 func (a answer) want(status int) answer {

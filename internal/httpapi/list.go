@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -78,8 +79,8 @@ func (in *listInput) filter(project string) (store.Filter, []ErrorDetail) {
 		"must be one of queued, sending, sent, delivered, read, failed, partially_failed, expired, canceled, suppressed")
 	wrong(in.Channel == "" || f.Channel.Valid(), "channel", notify.CodeChoice,
 		"must be one of push, sms, whatsapp, email, slack, webhook")
-	wrong(!strings.ContainsRune(in.Reference, 0) && len(in.Reference) <= 4*notify.MaxReference, "reference", notify.CodeLength,
-		"must be at most 255 characters")
+	wrong(utf8.ValidString(in.Reference) && !strings.ContainsRune(in.Reference, 0) &&
+		utf8.RuneCountInString(in.Reference) <= notify.MaxReference, "reference", notify.CodeFormat, "must be at most 255 characters in UTF-8")
 	wrong(in.Limit >= 1 && in.Limit <= maxPage, "limit", notify.CodeRange, "must be 1 to 100")
 	if in.Recipient != "" {
 		f.Addresses = addresses(f.Channel, in.Recipient)

@@ -36,7 +36,7 @@ const (
 const problemType = "application/problem+json"
 
 // Problem is an error document of RFC 9457. It never holds what the caller sent.
-type Problem struct {
+type Problem struct { //nolint:errname // RFC 9457 calls it a problem
 	Type   string        `json:"type" format:"uri-reference" example:"about:blank" doc:"Always about:blank; tell problems apart by code."`
 	Title  string        `json:"title" example:"Unprocessable Entity" doc:"The phrase of the HTTP status."`
 	Status int           `json:"status" example:"422" doc:"The HTTP status."`
@@ -124,28 +124,35 @@ func bodyProblem(problems []notify.Problem) *Problem {
 
 // storeProblem turns an error of the store into an answer. What the caller can do
 // nothing about is logged.
-func (a *API) storeProblem(ctx context.Context, err error) error {
+func (a *API) storeProblem(ctx context.Context, err error) *Problem {
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return newProblem(http.StatusNotFound, CodeNotFound, "There is no such thing in the project of this key.")
 	case errors.Is(err, store.ErrIdempotencyMismatch):
-		p := parameterProblem("header.Idempotency-Key", notify.CodeConflict, "was used before, with another body")
+		p := parameterProblem("header."+keyHeader, notify.CodeConflict, "was used before, with another body")
 		p.Code, p.Detail = CodeKeyReused, "The Idempotency-Key was used before, with another body."
 		return p
 	case store.Classify(err) == store.BadRow:
-		a.log.WarnContext(ctx, "database refused a request", slog.Any("error", err))
+		a.fault(ctx, slog.LevelWarn, "database refused a request", err)
 		return newProblem(http.StatusUnprocessableEntity, CodeInvalid, "The database cannot hold what was sent.")
 	case ctx.Err() != nil, store.Classify(err) == store.Transient:
-		a.log.WarnContext(ctx, "database is not available", slog.Any("error", err))
+		if !errors.Is(ctx.Err(), context.Canceled) { // a caller who has gone is no fault
+			a.fault(ctx, slog.LevelWarn, "database is not available", err)
+		}
 		return newProblem(http.StatusServiceUnavailable, CodeUnavailable, "The service cannot do this now. Try again.").with("Retry-After", "1")
 	}
 	return a.internal(ctx, err)
 }
 
 // internal is the answer to a fault of our own, whose text stays here.
-func (a *API) internal(ctx context.Context, err error) error {
-	a.log.ErrorContext(ctx, "request failed", slog.Any("error", err))
+func (a *API) internal(ctx context.Context, err error) *Problem {
+	a.fault(ctx, slog.LevelError, "request failed", err)
 	return newProblem(http.StatusInternalServerError, CodeInternal, "The service made a mistake.")
+}
+
+func (a *API) fault(ctx context.Context, level slog.Level, message string, err error) {
+	id, _ := ctx.Value(requestIDContext).(string)
+	a.log.LogAttrs(ctx, level, message, slog.String("request_id", id), slog.Any("error", err)) //nolint:sloglint // the callers' messages are static
 }
 
 // setUpHuma replaces huma's error documents, which repeat what was sent, by ours.

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -25,6 +26,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if strings.HasPrefix(r.URL.Path, "/v1/") {
 		h.Set("Cache-Control", "no-store")
 	}
+	r = r.WithContext(context.WithValue(r.Context(), requestIDContext, id))
 	rec := &recorder{ResponseWriter: w}
 	defer func() {
 		if v := recover(); v != nil {
@@ -158,4 +160,5 @@ const (
 	bodyContext
 	idempotencyContext
 	verboseContext
+	requestIDContext
 )

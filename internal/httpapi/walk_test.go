@@ -16,15 +16,15 @@ import (
 )
 
 // corpus is the list of bodies that every way in has to judge alike.
-func corpus(t testing.TB) []corpusRow {
-	t.Helper()
+func corpus(tb testing.TB) []corpusRow {
+	tb.Helper()
 	text, err := os.ReadFile("../notify/testdata/requests.json")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	var rows []corpusRow
 	if err := json.Unmarshal(text, &rows); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return rows
 }
@@ -94,6 +94,8 @@ func TestBadRequestsAreToldWhereAndReachNobody(t *testing.T) {
 		{"a limit out of bounds", get + "?limit=101", "", nil, 422, "invalid_request", []string{"query.limit range"}},
 		{"filters that are none", get + "?status=" + secret + "&channel=" + secret + "&created_after=" + secret + "&created_before=2026-01-01&cursor=" + secret, "", nil,
 			422, "invalid_request", []string{"query.channel choice", "query.created_after format", "query.created_before format", "query.cursor format", "query.status choice"}},
+		{"a reference that is no text", get + "?reference=%ff", "", nil, 422, "invalid_request", []string{"query.reference format"}},
+		{"a reference with U+0000", get + "?reference=%00", "", nil, 422, "invalid_request", []string{"query.reference format"}},
 		{"an address the channel cannot have", get + "?channel=sms&recipient=" + secret, "", nil, 422, "invalid_request", []string{"query.recipient format"}},
 		{"a key without anything", key, "{}", nil, 422, "invalid_request", []string{"/name format", "/scopes choice"}},
 		{"a key with other scopes", key, `{"name":"n","scopes":["send","` + secret + `"]}`, nil, 422, "invalid_request", []string{"/scopes choice"}},
@@ -136,16 +138,16 @@ type route struct {
 	scope          string
 }
 
-func routes(t testing.TB) []route {
-	t.Helper()
+func routes(tb testing.TB) []route {
+	tb.Helper()
 	var doc struct {
 		Paths map[string]map[string]struct {
 			Security []map[string][]string
 		}
 	}
-	s := newService(t)
-	if err := json.Unmarshal(s.do(t, "GET", "/openapi.json", "").want(200).Body.Bytes(), &doc); err != nil {
-		t.Fatal(err)
+	s := newService(tb)
+	if err := json.Unmarshal(s.do(tb, "GET", "/openapi.json", "").want(200).Body.Bytes(), &doc); err != nil {
+		tb.Fatal(err)
 	}
 	var out []route
 	for _, path := range slices.Sorted(maps.Keys(doc.Paths)) {
@@ -158,7 +160,7 @@ func routes(t testing.TB) []route {
 		}
 	}
 	if len(out) < 10 {
-		t.Fatalf("only %d routes", len(out))
+		tb.Fatalf("only %d routes", len(out))
 	}
 	return out
 }

@@ -78,20 +78,19 @@ func wanted(e *json.SemanticError) (code, detail string) {
 	case reflect.TypeFor[[]byte]():
 		return CodeFormat, "must be base64 (RFC 4648, section 4) in a string"
 	}
-	switch e.GoType.Kind() {
-	case reflect.String:
-		return CodeType, "must be a string"
-	case reflect.Int, reflect.Int64:
-		return CodeType, "must be a whole number"
-	case reflect.Bool:
-		return CodeType, "must be true or false"
-	case reflect.Slice:
-		return CodeType, "must be an array"
-	case reflect.Struct, reflect.Map:
-		return CodeType, "must be an object"
+	switch kind := e.GoType.Kind(); {
+	case kind == reflect.String:
+		detail = "must be a string"
+	case kind == reflect.Int:
+		detail = "must be a whole number"
+	case kind == reflect.Slice:
+		detail = "must be an array"
+	case kind == reflect.Struct, kind == reflect.Map:
+		detail = "must be an object"
 	default:
-		return CodeType, "is of the wrong type"
+		detail = "is of the wrong type"
 	}
+	return CodeType, detail
 }
 
 // safePointer cuts a pointer before a name that is not of the plain kind: a

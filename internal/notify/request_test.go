@@ -43,15 +43,15 @@ type corpusRow struct {
 }
 
 // corpus is the list of bodies that every way in has to judge alike.
-func corpus(t testing.TB) []corpusRow {
-	t.Helper()
+func corpus(tb testing.TB) []corpusRow {
+	tb.Helper()
 	text, err := os.ReadFile("testdata/requests.json")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	var rows []corpusRow
 	if err := json.Unmarshal(text, &rows); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return rows
 }

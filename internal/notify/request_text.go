@@ -41,6 +41,8 @@ func validEmail(s string) bool {
 		!strings.HasPrefix(domain, "-") && !strings.HasSuffix(domain, "-")
 }
 
+const alphanumeric = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+
 // validLabels reports whether s is one or more labels with dots between them,
 // each at least one letter, digit or other character of extra, and letters of
 // any script.
@@ -51,7 +53,7 @@ func validLabels(s, extra string) bool {
 		}
 		for _, r := range label {
 			switch {
-			case r < utf8.RuneSelf && (isLetter(byte(r)) || isDigit(byte(r)) || strings.ContainsRune(extra, r)):
+			case r < utf8.RuneSelf && strings.ContainsRune(alphanumeric, r), r < utf8.RuneSelf && strings.ContainsRune(extra, r):
 			case r >= utf8.RuneSelf && unicode.In(r, unicode.L, unicode.M, unicode.N, unicode.S):
 			default:
 				return false
