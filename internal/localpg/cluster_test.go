@@ -46,6 +46,7 @@ func TestThrowawayClusterAnswersAndLeavesNothing(t *testing.T) {
 }
 
 func TestClusterLivesWhenOnlyItsURLIsKept(t *testing.T) {
+	t.Parallel()
 	start(t, localpg.Config{}) // Or the test is skipped here.
 	address := startForgotten(t)
 	for range 3 {
@@ -58,6 +59,7 @@ func TestClusterLivesWhenOnlyItsURLIsKept(t *testing.T) {
 }
 
 func TestKeptClusterKeepsDataAndAddress(t *testing.T) {
+	t.Parallel()
 	// A test's temporary folder is closed to other users, as root's home is, and
 	// this one is too deep for a socket.
 	folder := filepath.Join(t.TempDir(), strings.Repeat("deep/", 30), "pg")
@@ -79,6 +81,7 @@ func TestKeptClusterKeepsDataAndAddress(t *testing.T) {
 }
 
 func TestFolderInUseIsRefused(t *testing.T) {
+	t.Parallel()
 	folder := filepath.Join(t.TempDir(), "pg")
 	c := start(t, localpg.Config{Folder: folder})
 	_, err := localpg.Start(t.Context(), localpg.Config{Folder: folder})
@@ -91,6 +94,7 @@ func TestFolderInUseIsRefused(t *testing.T) {
 }
 
 func TestUnusableDataIsExplained(t *testing.T) {
+	t.Parallel()
 	folder := filepath.Join(t.TempDir(), "pg")
 	stop(t, start(t, localpg.Config{Folder: folder}))
 	data := filepath.Join(folder, "data")
@@ -125,6 +129,7 @@ func TestUnusableDataIsExplained(t *testing.T) {
 }
 
 func TestStaleProcessIDOfAnotherProgramIsPassedOver(t *testing.T) {
+	t.Parallel()
 	folder := filepath.Join(t.TempDir(), "pg")
 	stop(t, start(t, localpg.Config{Folder: folder}))
 	data := filepath.Join(folder, "data")
@@ -153,6 +158,7 @@ func TestStaleProcessIDOfAnotherProgramIsPassedOver(t *testing.T) {
 }
 
 func TestInterruptedInitializationIsRepeated(t *testing.T) {
+	t.Parallel()
 	folder := filepath.Join(t.TempDir(), "pg")
 	draft := filepath.Join(folder, "data.new")
 	if err := os.MkdirAll(draft, 0o700); err != nil {

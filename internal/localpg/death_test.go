@@ -20,6 +20,7 @@ import (
 )
 
 func TestThrowawayClusterEndsWithItsKilledParent(t *testing.T) {
+	t.Parallel()
 	address, parent := startParent(t, "throwaway")
 	kill(t, parent, syscall.SIGKILL)
 	eventually(t, "the server is gone", func() bool { return !answers(t, address) })
@@ -30,6 +31,7 @@ func TestThrowawayClusterEndsWithItsKilledParent(t *testing.T) {
 }
 
 func TestKeptClusterStartsAgainAfterItsParentWasKilled(t *testing.T) {
+	t.Parallel()
 	folder := filepath.Join(t.TempDir(), "pg")
 	address, parent := startParent(t, folder)
 	execute(t, address, "CREATE TABLE kept AS SELECT 'yes'::text AS value")
@@ -43,6 +45,7 @@ func TestKeptClusterStartsAgainAfterItsParentWasKilled(t *testing.T) {
 }
 
 func TestKeptClusterRecoversAfterServerAndParentWereKilled(t *testing.T) {
+	t.Parallel()
 	folder := filepath.Join(t.TempDir(), "pg")
 	address, parent := startParent(t, folder)
 	execute(t, address, "CREATE TABLE kept AS SELECT 'yes'::text AS value")
@@ -57,6 +60,7 @@ func TestKeptClusterRecoversAfterServerAndParentWereKilled(t *testing.T) {
 }
 
 func TestInterruptOfTheTerminalDoesNotReachTheServer(t *testing.T) {
+	t.Parallel()
 	address, parent := startParent(t, "throwaway")
 	// What a terminal does on Ctrl-C: the signal goes to every process of the group.
 	if err := syscall.Kill(-parent.Process.Pid, syscall.SIGSTOP); err != nil {
@@ -71,6 +75,7 @@ func TestInterruptOfTheTerminalDoesNotReachTheServer(t *testing.T) {
 }
 
 func TestNextStartRemovesWhatNobodyHolds(t *testing.T) {
+	t.Parallel()
 	address := start(t, localpg.Config{}).URL("postgres")
 	base := filepath.Dir(socketsOf(t, address))
 	left := filepath.Join(base, "dispatcher-pg-left-by-a-test")

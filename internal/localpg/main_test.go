@@ -35,7 +35,9 @@ func beParent(folder string) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	fmt.Fprintln(os.Stdout, c.URL("postgres"))
+	if _, err := fmt.Fprintln(os.Stdout, c.URL("postgres")); err != nil {
+		return 1
+	}
 	_, _ = io.Copy(io.Discard, os.Stdin) // Until the test goes, at the latest.
 	return 0
 }
