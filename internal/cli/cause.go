@@ -9,8 +9,7 @@ import (
 // cause is the last word of a network error: "address already in use" in place of
 // all that stands before it.
 func cause(err error) error {
-	var call *os.SyscallError
-	if errors.As(err, &call) {
+	if call, ok := errors.AsType[*os.SyscallError](err); ok {
 		err = call.Err
 	}
 	if errors.Is(err, syscall.EADDRINUSE) {

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -86,7 +87,7 @@ func (c *channelView) rows() [][]string {
 	if c.Paused != nil {
 		name += " (paused by " + c.Paused.By + ")"
 	}
-	queued, waiting := fmt.Sprint(c.Backlog.Queued), waitingText(c.Backlog.Waiting)
+	queued, waiting := strconv.FormatInt(c.Backlog.Queued, 10), waitingText(c.Backlog.Waiting)
 	if len(c.Accounts) == 0 {
 		return [][]string{{name, "-", "-", "-", "-", queued, waiting}}
 	}

@@ -54,20 +54,25 @@ func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(f
 func Run(ctx context.Context, p Process) int {
 	e := &env{stdin: p.Stdin, stdout: p.Stdout, stderr: p.Stderr, vars: config.ParseEnv(p.Env), version: p.Version}
 	err := root().run(ctx, e, "dispatcher", p.Args)
-	var usage *usageError
-	var problems strict.Problems
-	switch {
-	case err == nil, errors.Is(err, flag.ErrHelp):
+	if err == nil || errors.Is(err, flag.ErrHelp) {
 		return exitOK
-	case errors.As(err, &usage):
+	}
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		printTo(e.stderr, "dispatcher: stopped\n")
+		return exitFailed
+	}
+	if usage, ok := errors.AsType[*usageError](err); ok {
 		printTo(e.stderr, "dispatcher: %s\n", usage)
 		return exitUsage
-	case errors.As(err, &problems):
-		printTo(e.stderr, "dispatcher: the configuration has %s:\n", plural(len(problems), "problem"))
-		for _, problem := range problems {
-			printTo(e.stderr, "  %s\n", problem)
+	}
+	if wrong, ok := errors.AsType[*strict.Error](err); ok {
+		printTo(e.stderr, "dispatcher: the configuration has %s:\n", plural(len(wrong.Problems), "problem"))
+		for _, p := range wrong.Problems {
+			printTo(e.stderr, "  %s\n", p)
 		}
-	case !errors.Is(err, errFailed):
+		return exitFailed
+	}
+	if !errors.Is(err, errFailed) {
 		printTo(e.stderr, "dispatcher: %s\n", err)
 	}
 	return exitFailed
@@ -78,7 +83,7 @@ func root() command {
 		summary: "Dispatcher sends notifications by push, SMS, WhatsApp, email, Slack and webhook,\n" +
 			"and falls back from one to the next.",
 		sub: []command{
-			sandboxCommand(), migrateCommand(), sendCommand(), watchCommand(), keysCommand(),
+			serveCommand(), devCommand(), sandboxCommand(), migrateCommand(), sendCommand(), watchCommand(), keysCommand(),
 			channelsCommand(), configCommand(), healthcheckCommand(), openapiCommand(), versionCommand(),
 		},
 	}

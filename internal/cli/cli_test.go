@@ -81,7 +81,7 @@ func TestEveryCommandHasHelp(t *testing.T) {
 		}
 	}
 	visit(nil)
-	if n < 18 {
+	if n < 20 {
 		t.Errorf("%d commands were visited, want them all", n)
 	}
 	if r := run(t, nil, "help", "send"); r.stdout != run(t, nil, "send", "--help").stdout {
@@ -99,6 +99,7 @@ func TestMistakesInTheCommandLineExitWithTwo(t *testing.T) {
 		{[]string{"migrate"}, "a command is missing"},
 		{[]string{"version", "now"}, `takes no argument "now"`},
 		{[]string{"version", "--loud"}, "--loud; see dispatcher version --help"},
+		{[]string{"serve", "--mode", "some"}, "--mode must be all, api or worker"},
 		{[]string{"watch"}, "takes the id of one notification"},
 		{[]string{"keys", "revoke", "x"}, "not the id of a key"},
 		{[]string{"keys", "create", "--project", "No Good"}, "--project must be"},
@@ -149,6 +150,7 @@ channels:
 		"database.url: must be given", "channels.sms.accounts[0].account_sid (line 6): must be AC", "channels.sms.accounts[0].auth_token: is required",
 	}
 	run(t, env, "config", "check").want(t, 1, says...)
+	run(t, env, "serve").want(t, 1, says...)
 
 	var out struct {
 		OK       bool
@@ -205,7 +207,7 @@ func TestSandboxSaysPlainlyThatAnAddressIsTaken(t *testing.T) {
 	}
 	defer l.Close() //nolint:errcheck // a test's listener
 	run(t, nil, "sandbox", "--listen", l.Addr().String(), "--smtp-listen", "127.0.0.1:0").
-		want(t, 1, "HTTP address "+l.Addr().String()+" cannot be listened on: another program listens there")
+		want(t, 1, "the sandbox's address "+l.Addr().String()+" cannot be listened on: another program listens there; --listen chooses another")
 }
 
 func TestSandboxServesUntilItIsStopped(t *testing.T) {

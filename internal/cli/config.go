@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 
@@ -41,17 +40,9 @@ func configCommand() command {
 // check loads the configuration and builds its accounts.
 func (e *env) check(file string, flags map[string]string) (config.Config, strict.Problems) {
 	c, err := e.load(file, flags)
-	problems := asProblems(err)
+	problems := strict.From(err)
 	_, err = catalog.Build(c.Accounts())
-	return c, append(problems, asProblems(err)...)
-}
-
-func asProblems(err error) strict.Problems {
-	var problems strict.Problems
-	if err != nil && !errors.As(err, &problems) {
-		return strict.Problems{{Text: err.Error()}}
-	}
-	return problems
+	return c, append(problems, strict.From(err)...)
 }
 
 func configCheck(e *env, args []string, asJSON bool) error {
@@ -66,8 +57,8 @@ func configCheck(e *env, args []string, asJSON bool) error {
 	if asJSON {
 		return checkJSON(e, c, problems)
 	}
-	if len(problems) > 0 {
-		return problems
+	if err := problems.Err(); err != nil {
+		return err
 	}
 	printTo(e.stdout, "The configuration is fine.\n")
 	accounts := c.Accounts()

@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 	"time"
+
+	"github.com/notification-dispatcher/dispatcher/internal/notify"
 )
 
 // progress shows how a notification is getting on.
@@ -66,11 +68,11 @@ func (s *stepView) note() string {
 	if n := len(s.Attempts); n > 0 {
 		last := s.Attempts[n-1]
 		text := fmt.Sprintf("%s answered %s", last.Account, last.Outcome)
-		if last.ProviderCode != "" {
+		if last.ProviderCode != "" && last.Outcome != notify.Accepted {
 			text += " (" + last.ProviderCode + ")"
 		}
 		parts = append(parts, fmt.Sprintf("%s in %.0f ms, %s", text, last.DurationMS, plural(n, "call")))
-	} else if s.Because != "" {
+	} else if s.Because != "" && s.Because != string(s.Status) {
 		parts = append(parts, s.Because)
 	}
 	if w := s.Waiting.note(); w != "" {

@@ -19,7 +19,7 @@ func sandboxCommand() command {
 			smtp := f.String("smtp-listen", "127.0.0.1:8025", "SMTP `address`")
 			public := f.String("public-url", "", "how others reach the HTTP address, as a `url` (default http:// and it)")
 			return func(ctx context.Context, e *env, _ []string) error {
-				s, err := openSandbox(e, *listen, *smtp, *public)
+				s, err := openSandbox(e, sandboxAddresses{*listen, "--listen", *smtp, "--smtp-listen"}, *public)
 				if err != nil {
 					return err
 				}
@@ -31,25 +31,29 @@ func sandboxCommand() command {
 	}
 }
 
+// sandboxAddresses are where a sandbox listens, and the flags that say so.
+type sandboxAddresses struct{ http, httpFlag, smtp, smtpFlag string }
+
 // openSandbox opens the sandbox's listeners, with one clear sentence where an
 // address is taken.
-func openSandbox(e *env, listen, smtp, public string) (*sandbox.Server, error) {
-	for _, l := range []struct{ flag, address string }{{"sandbox's HTTP", listen}, {"sandbox's SMTP", smtp}} {
-		if err := free(l.address); err != nil {
-			return nil, fmt.Errorf("the %s address %s cannot be listened on: %w", l.flag, l.address, cause(err))
-		}
+func openSandbox(e *env, at sandboxAddresses, public string) (*sandbox.Server, error) {
+	if err := free("sandbox's address", at.http, at.httpFlag); err != nil {
+		return nil, err
+	}
+	if err := free("sandbox's SMTP address", at.smtp, at.smtpFlag); err != nil {
+		return nil, err
 	}
 	return sandbox.New(sandbox.Config{
-		HTTPAddr: listen, SMTPAddr: smtp, PublicURL: public,
+		HTTPAddr: at.http, SMTPAddr: at.smtp, PublicURL: public,
 		Logger: telemetry.NewLogger(e.stderr, nil, "auto"),
 	})
 }
 
-// free reports whether an address can be listened on.
-func free(address string) error {
+// free makes sure that an address can be listened on.
+func free(what, address, flag string) error {
 	l, err := net.Listen("tcp", address) //nolint:noctx // it lets go at once
 	if err != nil {
-		return err
+		return fmt.Errorf("the %s %s cannot be listened on: %w; %s chooses another", what, address, cause(err), flag)
 	}
 	return l.Close()
 }

@@ -80,8 +80,7 @@ func (s sendFlags) run(ctx context.Context, e *env) error {
 // repeatable adds to an error, after which nobody knows whether the notification
 // was accepted, how to find out.
 func repeatable(err error, key string) error {
-	var problem *apiError
-	if errors.As(err, &problem) && problem.Status < http.StatusInternalServerError {
+	if problem, ok := errors.AsType[*apiError](err); ok && problem.Status < http.StatusInternalServerError {
 		return err
 	}
 	return fmt.Errorf("%w\n  --idempotency-key %s repeats it without a second notification", err, key)

@@ -122,13 +122,13 @@ func watch(ctx context.Context, e *env, a *api, id string, asJSON bool) error {
 // again after the pause.
 func poll(ctx context.Context, a *api, id string) (answer []byte, pause time.Duration, err error) {
 	answer, err = a.call(ctx, http.MethodGet, "/v1/notifications/"+url.PathEscape(id), nil, nil)
-	var problem *apiError
+	problem, answered := errors.AsType[*apiError](err)
 	switch {
 	case err == nil:
 		return answer, watchEvery, nil
 	case ctx.Err() != nil:
 		return nil, watchEvery, nil
-	case !errors.As(err, &problem):
+	case !answered:
 		return nil, 0, err
 	case problem.Status == http.StatusTooManyRequests, problem.Status >= http.StatusInternalServerError:
 		return nil, max(problem.RetryAfter, 4*watchEvery), nil

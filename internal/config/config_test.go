@@ -1,7 +1,6 @@
 package config_test
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -137,10 +136,7 @@ channels:
 `
 	env := config.Env{"DISPATCHER_HTTP_IDLE_TIMEOUT": "soon", "DISPATCHER_HTTP_LISTN": ":1"}
 	_, err := load(t, text, env, map[string]string{"log.color": "red"})
-	var problems strict.Problems
-	if !errors.As(err, &problems) {
-		t.Fatalf("error is a %T, want Problems", err)
-	}
+	problems := strict.From(err)
 	got := map[string]string{}
 	for _, p := range problems {
 		got[p.Path] = p.Text

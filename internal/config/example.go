@@ -3,6 +3,7 @@ package config
 import (
 	"bytes"
 	_ "embed" // the template
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -41,14 +42,14 @@ func Example(o ExampleOptions) ([]byte, error) {
 	}
 	u, err := url.Parse(x.Sandbox)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
-		return nil, fmt.Errorf("the sandbox's address must be an http or https URL, such as http://127.0.0.1:8090")
+		return nil, errors.New("the sandbox's address must be an http or https URL, such as http://127.0.0.1:8090")
 	}
 	x.Origin, x.Host = u.Scheme+"://"+u.Host, u.Host
 	if u.Port() == "" {
 		x.Host = net.JoinHostPort(u.Hostname(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
 	}
 	if x.SMTPHost, x.SMTPPort, err = net.SplitHostPort(o.SMTP); err != nil {
-		return nil, fmt.Errorf("the sandbox's SMTP address must be host:port, such as 127.0.0.1:8025")
+		return nil, errors.New("the sandbox's SMTP address must be host:port, such as 127.0.0.1:8025")
 	}
 	if x.throwaway, err = newThrowaway(x.Sandbox); err != nil {
 		return nil, fmt.Errorf("make throwaway keys: %w", err)

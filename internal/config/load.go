@@ -3,7 +3,6 @@ package config
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"maps"
 	"os"
@@ -18,7 +17,7 @@ import (
 // and from env and flags. The names of flags are the paths of settings, such as
 // "http.listen".
 //
-// The error is a [strict.Problems] with all that is wrong; the configuration is
+// The error is a [*strict.Error] with all that is wrong; the configuration is
 // then as much as could be understood, for a caller that wants to find more.
 func Load(path string, env Env, flags map[string]string) (Config, error) {
 	var unread strict.Problems
@@ -30,9 +29,7 @@ func Load(path string, env Env, flags map[string]string) (Config, error) {
 		}
 	}
 	c, err := Parse(text, env, flags)
-	var problems strict.Problems
-	_ = errors.As(err, &problems) // Parse has no other errors
-	return c, append(unread, problems...).Err()
+	return c, append(unread, strict.From(err)...).Err()
 }
 
 // Parse is [Load] with the file's text in place of its path.
@@ -79,7 +76,7 @@ func (c *Config) flags(flags map[string]string) strict.Problems {
 			continue
 		}
 		if err := leaves[i].Set(flags[name]); err != nil {
-			problems.Add(name, 0, fmt.Sprintf("%s (given as a flag)", err))
+			problems.Add(name, 0, err.Error()+" (given as a flag)")
 		}
 	}
 	return problems

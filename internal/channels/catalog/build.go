@@ -14,7 +14,7 @@ import (
 )
 
 // Build makes the provider of every account, in the same order. The error is a
-// [strict.Problems] with all that is wrong with any of them.
+// [*strict.Error] with all that is wrong with any of them.
 func Build(accounts []config.Account) ([]channels.Provider, error) {
 	var problems strict.Problems
 	providers := make([]channels.Provider, 0, len(accounts))
@@ -26,8 +26,8 @@ func Build(accounts []config.Account) ([]channels.Provider, error) {
 		problems = append(problems, under(a.Path, err)...)
 		providers = append(providers, p)
 	}
-	if len(problems) > 0 {
-		return nil, problems
+	if err := problems.Err(); err != nil {
+		return nil, err
 	}
 	return providers, nil
 }
@@ -36,17 +36,14 @@ func buildOne(a config.Account) (channels.Provider, error) {
 	s, ok := Lookup(a.Channel, a.Provider)
 	if !ok {
 		text := strict.Unknown("provider of "+string(a.Channel), a.Provider, Names(a.Channel))
-		return nil, strict.Problems{{Path: "provider", Text: text}}
+		return nil, strict.Problems{{Path: "provider", Text: text}}.Err()
 	}
 	return s.New(a.Name, a.Settings.Node())
 }
 
 // under puts the path of an account before the paths of its problems.
 func under(path string, err error) strict.Problems {
-	var problems strict.Problems
-	if err != nil && !errors.As(err, &problems) {
-		problems = strict.Problems{{Text: err.Error()}}
-	}
+	problems := strict.From(err)
 	for i := range problems {
 		problems[i].Path = strings.TrimSuffix(path+"."+problems[i].Path, ".")
 	}

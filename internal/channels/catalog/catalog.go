@@ -24,7 +24,7 @@ type Spec struct {
 	Provider string
 	Channel  notify.Channel
 	// New makes the provider of one account from the settings that are its own.
-	// The error is a [strict.Problems] with paths relative to the account.
+	// The error is a [*strict.Error] with paths relative to the account.
 	New func(account string, settings *yaml.Node) (channels.Provider, error)
 }
 
@@ -79,7 +79,7 @@ func spec[C any, P channels.Provider](c notify.Channel, provider string, constru
 			}
 			if len(problems) > 0 {
 				locate(problems, settings)
-				return nil, problems
+				return nil, problems.Err()
 			}
 			return p, nil
 		},

@@ -1,8 +1,6 @@
 package catalog_test
 
 import (
-	"errors"
-	"fmt"
 	"strings"
 	"testing"
 
@@ -97,10 +95,7 @@ channels:
       - {name: d, provider: smtp, host: localhost, from: {adress: ana@example.com}}
 `)
 	_, err := catalog.Build(c.Accounts())
-	var problems strict.Problems
-	if !errors.As(err, &problems) {
-		t.Fatalf("error = %v, want Problems", err)
-	}
+	problems := strict.From(err)
 	got := map[string]int{}
 	for _, p := range problems {
 		got[p.Path] = p.Line
@@ -130,7 +125,7 @@ func TestAConstructorsErrorIsGivenAsItIsWhereItNamesNoSetting(t *testing.T) {
 		t.Fatal("no provider slack")
 	}
 	_, err := s.New("x", &yaml.Node{})
-	if got := fmt.Sprint(err); !strings.HasPrefix(got, "token: ") {
-		t.Errorf("error = %q, want it to begin with the setting", got)
+	if err == nil || !strings.HasPrefix(err.Error(), "token: ") {
+		t.Errorf("error = %v, want it to begin with the setting", err)
 	}
 }

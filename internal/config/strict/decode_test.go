@@ -132,7 +132,7 @@ Hidden: hush
 		"at.many[1].names[0] (line 11): must be a single value",
 		"at.Hidden (line 12): unknown setting; it is one of flag, inner, many, maybe, part, small, text, token, wait, whole",
 	}
-	if diff := cmp.Diff(strings.Join(want, "\n"), problems.Error()); diff != "" {
+	if diff := cmp.Diff(strings.Join(want, "\n"), problems.Err().Error()); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -4,6 +4,7 @@
 package strict
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -29,24 +30,39 @@ func (p Problem) String() string {
 	return fmt.Sprintf("%s (line %d): %s", p.Path, p.Line, p.Text)
 }
 
-// Problems is an error that holds every problem found.
+// Problems is every problem found.
 type Problems []Problem
 
-// Error implements error, with a line for each problem.
-func (ps Problems) Error() string {
-	lines := make([]string, len(ps))
-	for i, p := range ps {
+// Error is problems as an error, a line for each.
+type Error struct{ Problems Problems }
+
+// Error implements error.
+func (e *Error) Error() string {
+	lines := make([]string, len(e.Problems))
+	for i, p := range e.Problems {
 		lines[i] = p.String()
 	}
 	return strings.Join(lines, "\n")
 }
 
-// Err returns the problems as an error, nil when there are none.
+// Err returns the problems as an [*Error], nil when there are none.
 func (ps Problems) Err() error {
 	if len(ps) == 0 {
 		return nil
 	}
-	return ps
+	return &Error{ps}
+}
+
+// From returns the problems of an error: of an [*Error] its own, of another its
+// text, of nil none.
+func From(err error) Problems {
+	if err == nil {
+		return nil
+	}
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Problems
+	}
+	return Problems{{Text: err.Error()}}
 }
 
 // Add appends a problem, unless its path has one already: what follows from it is
