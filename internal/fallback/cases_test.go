@@ -107,6 +107,7 @@ func TestOutcomes(t *testing.T) {
 		{"assume_sent leaves an acknowledgement its time", situation{unknown: notify.AssumeSent, success: untilPressed, observable: never}, unknown, "sent, receipt 2m0s (assumed) A+1"},
 		{"assume_sent moves on where nothing can be seen", situation{unknown: notify.AssumeSent, success: untilShown, observable: never}, unknown, "sent, the end (assumed), next A+1"},
 		{"a receipt settles what would be unknown", situation{unknown: notify.Reconcile, success: untilRead, observable: notify.Read, state: is(notify.Sent)}, unknown, "sent, receipt 2m0s (read) A+1"},
+		{"resend keeps to an instant that came with the unknown", situation{unknown: notify.Resend}, fallback.Outcome{Kind: notify.Unknown, RetryAfter: time.Minute}, "waiting, backoff 1m0s (unknown) A+1 R+1"},
 		{"a crash is unknown", situation{}, crashed, "waiting, backoff 10s (unknown) A+1 C+1 R+1"},
 		{"the third crash is the last", situation{state: func(s *fallback.State) { s.Crashes = 2 }}, crashed, "failed, the end (crashed_worker), next A+1 C+1"},
 		{"crashes end also what is assumed sent", situation{unknown: notify.AssumeSent, state: func(s *fallback.State) { s.Crashes = 2 }}, crashed, "failed, the end (crashed_worker), next A+1 C+1"},

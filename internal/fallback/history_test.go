@@ -33,6 +33,8 @@ func (l *delivery) decide(why string, d fallback.Decision) {
 		l.Fatalf("%s: met is %t with status %s and criterion %s", why, d.Met, d.Status, l.p.Success)
 	case d.MoveOn && (!d.Final || d.Met || d.Stop != ""):
 		l.Fatalf("%s: the chain goes on: %+v", why, d)
+	case d.MoveOn && d.Status == notify.Lapsed && !l.now.Before(d.Expires):
+		l.Fatalf("%s: the chain goes on %v after expiry", why, l.now.Sub(d.Expires))
 	case d.Final && !d.MoveOn && !d.Met && d.Stop == "" && d.Status != notify.Lapsed:
 		l.Fatalf("%s: the chain is stuck: %+v", why, d)
 	case slices.Contains(evidence, was.Status) && d.Status.Rank() < was.Status.Rank():

@@ -98,23 +98,25 @@ func (l *delivery) call() {
 	l.mayCall()
 	l.s.Status = notify.Sending
 	l.now = l.now.Add(l.span("call", callTime))
-	switch {
-	case l.oneIn(30, "canceled"):
+	if l.oneIn(30, "canceled") {
 		l.s.Stop = fallback.BecauseCanceled
-	case l.oneIn(15, "early"):
+	}
+	if l.oneIn(15, "early") {
 		l.s.Status = rapid.SampledFrom([]notify.Status{notify.Sent, notify.Failed, notify.Delivered, notify.Read}).Draw(l.T, "receipt")
 	}
 	o := fallback.Outcome{Kind: l.outcome(), Scope: "acct"}
 	switch o.Kind {
 	case notify.Throttled, notify.ProviderUnavailable, notify.RecipientUnavailable:
 		o.RetryAfter = l.span("retry after", time.Minute)
-		l.notBefore = l.now.Add(o.RetryAfter)
 	case notify.Unknown:
-		o.Crashed = rapid.Bool().Draw(l.T, "crash")
+		if o.Crashed = rapid.Bool().Draw(l.T, "crash"); !o.Crashed {
+			o.RetryAfter = l.span("retry after", time.Minute)
+		}
 	case notify.Accepted:
 		o.Status = rapid.SampledFrom([]notify.Status{"", notify.Sent, notify.Delivered}).Draw(l.T, "proof")
 	case notify.RecipientRejected, notify.MessageRejected, notify.AccountRejected, notify.Suppressed, notify.NotAttempted, notify.Expired:
 	}
+	l.notBefore = latest(l.notBefore, l.now.Add(o.RetryAfter))
 	before := l.s
 	l.outcomes = append(l.outcomes, o.Kind)
 	l.decide("outcome "+string(o.Kind), fallback.Decide(l.s, l.p, o, l.now))
