@@ -134,14 +134,16 @@ type Account struct {
 	Settings Settings
 }
 
-// Retry is how long a delivery waits before it is tried again: a random time up
-// to the base, which doubles each time until the cap.
+// Retry is how long a delivery waits before it is tried again: a random time
+// whose upper bound doubles each time until the cap.
 type Retry struct {
-	// Base and Cap are for failures of the provider; defaults 1s and 30s.
+	// Base and Cap are for failures of the provider: the first wait is at most
+	// Base. Defaults 1s and 30s.
 	Base time.Duration `yaml:"base"`
 	Cap  time.Duration `yaml:"cap"`
 	// RecipientBase and RecipientCap are for passing failures of a recipient, such
-	// as a full mailbox; defaults 5m and 30m.
+	// as a full mailbox: the first wait is at least RecipientBase and at most twice
+	// as long. Defaults 5m and 30m.
 	RecipientBase time.Duration `yaml:"recipient_base"`
 	RecipientCap  time.Duration `yaml:"recipient_cap"`
 }
