@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/notification-dispatcher/dispatcher/internal/cli"
+	"github.com/notification-dispatcher/dispatcher/internal/localpg"
 	"github.com/notification-dispatcher/dispatcher/internal/pgtest"
 )
 
@@ -87,6 +88,9 @@ func start(t *testing.T, env []string, until string, args ...string) (*process, 
 			go func() { _, _ = io.Copy(io.Discard, read) }()
 			return p, printed.String()
 		}
+	}
+	if strings.Contains(p.log(), localpg.ErrNoPrograms.Error()) {
+		t.Skip(localpg.ErrNoPrograms.Error())
 	}
 	t.Fatalf("the process ended (exit code %d) before it said %q: %s", <-p.done, until, p.log())
 	return nil, ""

@@ -7,12 +7,12 @@ import (
 )
 
 // Request counts an HTTP request. route is the pattern that matched, never the
-// path itself; empty where none did.
+// path itself; empty, or that of the root, where no route did.
 func (m *Metrics) Request(route, method string, code int, took time.Duration) {
 	if m == nil {
 		return
 	}
-	if route == "" {
+	if route == "" || route == "/" {
 		route = "unmatched"
 	}
 	m.requests.WithLabelValues(route, knownMethod(method), strconv.Itoa(code)).Inc()

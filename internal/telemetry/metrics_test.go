@@ -92,6 +92,7 @@ func TestEachMethodCountsInItsOwnSeries(t *testing.T) {
 	m.Breaker("fcm-main", telemetry.BreakerOpen)
 	m.Request("POST /v1/notifications", "POST", 202, time.Millisecond)
 	m.Request("", "BREW", 404, time.Millisecond)
+	m.Request("/", "BREW", 404, time.Millisecond)
 	want(t, scrape(t, m),
 		`dispatcher_notifications_accepted_total{priority="high"} 3`,
 		`dispatcher_notifications_finished_total{outcome="delivered"} 1`,
@@ -106,7 +107,7 @@ func TestEachMethodCountsInItsOwnSeries(t *testing.T) {
 		`dispatcher_breaker_state{account="fcm-main",state="open"} 1`,
 		`dispatcher_breaker_transitions_total{account="fcm-main",to="open"} 1`,
 		`dispatcher_http_requests_total{code="202",method="POST",route="POST /v1/notifications"} 1`,
-		`dispatcher_http_requests_total{code="404",method="other",route="unmatched"} 1`,
+		`dispatcher_http_requests_total{code="404",method="other",route="unmatched"} 2`,
 	)
 }
 
