@@ -94,7 +94,6 @@ func TestFolderInUseIsRefused(t *testing.T) {
 }
 
 func TestUnusableDataIsExplained(t *testing.T) {
-	t.Parallel()
 	folder := filepath.Join(t.TempDir(), "pg")
 	stop(t, start(t, localpg.Config{Folder: folder}))
 	data := filepath.Join(folder, "data")
