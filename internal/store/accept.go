@@ -202,7 +202,7 @@ func insertNotifications(ctx context.Context, tx pgx.Tx, rows []Acceptance, fres
 		for j, v := range []any{n.Chain, n.To, n.Content} {
 			text, err := notify.Encode(v)
 			if err != nil {
-				return nil, err
+				return nil, fmt.Errorf("%w: %w", errUnstorable, err)
 			}
 			parts[j] = string(text)
 		}

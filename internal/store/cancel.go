@@ -15,19 +15,19 @@ import (
 // EventCanceled is the event of a cancel that stopped something.
 const EventCanceled = "canceled"
 
-// A delivery that nobody has claimed ends here. One that was accepted keeps that
-// status and only stops waiting.
-const cancelIdle = `
+// A delivery that nobody has claimed ends here; one that was accepted keeps that
+// status and only stops waiting. One that is being called is told to stop
+// afterwards: its worker's record is late by a turn and is decided again. Both
+// in one statement, or a delivery could pass between the two.
+const cancelDeliveries = `
 update dispatcher.deliveries
-set turn = turn + 1, final = true, finished_at = $2, because = 'canceled', job_id = null, stop = 'canceled',
-  status = case when status in ('sent', 'delivered', 'read') then status else 'canceled' end
-where notification_id = $1 and not final and claimed_by is null`
-
-// One that is being called is told to stop afterwards: its worker's record is
-// late by a turn and is decided again.
-const cancelClaimed = `
-update dispatcher.deliveries set turn = turn + 1, stop = 'canceled'
-where notification_id = $1 and not final and claimed_by is not null and stop is null`
+set turn = turn + 1, stop = 'canceled', final = claimed_by is null,
+  finished_at = case when claimed_by is null then $2::timestamptz end,
+  because = case when claimed_by is null then 'canceled' else because end,
+  job_id = case when claimed_by is null then null else job_id end,
+  status = case when claimed_by is not null or status in ('sent', 'delivered', 'read') then status else 'canceled' end
+where notification_id = $1 and not final and (claimed_by is null or stop is null)
+returning claimed_by is not null`
 
 const markCanceled = `
 insert into dispatcher.marks as m (notification_id, canceled_at) values ($1, $2)
@@ -46,16 +46,9 @@ func (s *Store) Cancel(ctx context.Context, project string, id uuid.UUID, now ti
 		if tag.RowsAffected() == 0 {
 			return ErrNotFound
 		}
-		idle, err := tx.Exec(ctx, cancelIdle, id, now)
-		if err != nil {
+		stopped, claimed, err := stopAll(ctx, tx, id, now)
+		if err != nil || stopped == 0 {
 			return err
-		}
-		claimed, err := tx.Exec(ctx, cancelClaimed, id)
-		if err != nil {
-			return err
-		}
-		if idle.RowsAffected()+claimed.RowsAffected() == 0 {
-			return nil
 		}
 		var calls int64
 		err = tx.QueryRow(ctx, "select sum(calls) from dispatcher.deliveries where notification_id = $1", id).Scan(&calls)
@@ -70,7 +63,7 @@ func (s *Store) Cancel(ctx context.Context, project string, id uuid.UUID, now ti
 		b.Queue(markCanceled, id, now)
 		queueEvents(b, []Event{{
 			At: now, ID: DeliveryID{Notification: id}, Whole: true, Project: project, Type: EventCanceled, Because: string(result),
-			Final: claimed.RowsAffected() == 0,
+			Final: claimed == 0,
 		}})
 		return send(ctx, tx, b)
 	})
@@ -78,6 +71,31 @@ func (s *Store) Cancel(ctx context.Context, project string, id uuid.UUID, now ti
 		return "", fmt.Errorf("cancel: %w", err)
 	}
 	return result, nil
+}
+
+// stopAll stops every delivery of a notification and counts them, and those of
+// them that are being called. A record that it waited for may have started the
+// next step, which only a new snapshot shows, so it looks until nothing is left.
+func stopAll(ctx context.Context, tx pgx.Tx, id uuid.UUID, now time.Time) (stopped, claimed int, err error) {
+	for {
+		rows, err := tx.Query(ctx, cancelDeliveries, id, now)
+		if err != nil {
+			return 0, 0, err
+		}
+		calling, err := pgx.CollectRows(rows, pgx.RowTo[bool])
+		if err != nil {
+			return 0, 0, err
+		}
+		if len(calling) == 0 {
+			return stopped, claimed, nil
+		}
+		stopped += len(calling)
+		for _, c := range calling {
+			if c {
+				claimed++
+			}
+		}
+	}
 }
 
 // EventCorrected says that a delivery that had ended turned out better.

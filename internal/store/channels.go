@@ -30,6 +30,9 @@ func (s *Store) Backlog(ctx context.Context, project string) ([]Backlog, error) 
 	var oldest *time.Time
 	_, err = pgx.ForEachRow(rows, []any{&channel, &reason, &n, &oldest}, func() error {
 		b := byChannel[channel]
+		if b == nil {
+			return nil // a newer version's
+		}
 		b.Waiting[reason] = n
 		if oldest != nil && (b.OldestDue.IsZero() || oldest.Before(b.OldestDue)) {
 			b.OldestDue = *oldest

@@ -25,7 +25,8 @@ type Claim struct {
 type Claimed struct {
 	Delivery
 	Notification notify.Notification
-	// Invalid says why the stored notification cannot be read; nil if it can.
+	// Invalid says why the stored notification cannot be read; nil if it can. Its
+	// chain then has at least the delivery's step.
 	Invalid error
 }
 
@@ -66,20 +67,14 @@ func (s *Store) Claim(ctx context.Context, node uuid.UUID, claims []Claim, durab
 	if !durable {
 		b.Queue("select set_config('synchronous_commit', 'off', true)")
 	}
-	b.Queue(claimDeliveries, ids, step, target, turn, account, node, claim)
-	results := s.pool.SendBatch(ctx, b)
-	defer results.Close() //nolint:errcheck // every result was read, or the read gave the error
-	if !durable {
-		if _, err := results.Exec(); err != nil {
-			return nil, fmt.Errorf("claim: %w", err)
-		}
-	}
-	rows, err := results.Query()
-	if err != nil {
-		return nil, fmt.Errorf("claim: %w", err)
-	}
-	out, err := pgx.CollectRows(rows, scanClaimed)
-	if err != nil {
+	var out []Claimed
+	b.Queue(claimDeliveries, ids, step, target, turn, account, node, claim).Query(func(rows pgx.Rows) (err error) {
+		out, err = pgx.CollectRows(rows, scanClaimed)
+		return err
+	})
+	// The end of the batch is its commit: rows that were read before it are no
+	// claims yet.
+	if err := s.pool.SendBatch(ctx, b).Close(); err != nil {
 		return nil, fmt.Errorf("claim: %w", err)
 	}
 	return out, nil
@@ -156,6 +151,16 @@ func scanClaimed(row pgx.CollectableRow) (Claimed, error) {
 	}
 	c := Claimed{Delivery: d.delivery()}
 	n.ID, n.Project, n.Priority, n.ExpiresAt = c.Delivery.Notification, c.Project, c.Priority, c.ExpiresAt
-	c.Notification, c.Invalid = n.notification()
+	if c.Notification, c.Invalid = n.notification(); c.Invalid != nil {
+		lengthen(&c.Notification, &c.Delivery)
+	}
 	return c, nil
+}
+
+// lengthen makes the chain of a notification that could not be read long enough
+// for a delivery of it, so that the delivery can be brought to its end.
+func lengthen(n *notify.Notification, d *Delivery) {
+	for len(n.Chain) <= int(d.Step) {
+		n.Chain = append(n.Chain, notify.Step{Channel: d.Channel})
+	}
 }

@@ -74,11 +74,9 @@ func Status(ctx context.Context, databaseURL string) (MigrationStatus, error) {
 		if err != nil {
 			return fmt.Errorf("read schema: %w", err)
 		}
-		names, err := migrations.FS.ReadDir(".")
-		if err != nil {
-			return fmt.Errorf("read embedded migrations: %w", err)
+		if s.Wanted, err = newest(); err != nil {
+			return err
 		}
-		s.Wanted = int64(len(names))
 		if tables < 2 {
 			return nil
 		}
@@ -87,6 +85,23 @@ func Status(ctx context.Context, databaseURL string) (MigrationStatus, error) {
 			(select coalesce(max(version_id), 0) from dispatcher.schema_migrations where is_applied)`).Scan(&s.River, &s.Schema)
 	})
 	return s, err
+}
+
+// newest is the highest version among the embedded migrations.
+func newest() (int64, error) {
+	files, err := migrations.FS.ReadDir(".")
+	if err != nil {
+		return 0, fmt.Errorf("read embedded migrations: %w", err)
+	}
+	var highest int64
+	for _, f := range files {
+		version, err := goose.NumericComponent(f.Name())
+		if err != nil {
+			return 0, fmt.Errorf("read embedded migrations: %w", err)
+		}
+		highest = max(highest, version)
+	}
+	return highest, nil
 }
 
 // migrator holds what both kinds of migration need: a connection for the lock

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -21,9 +22,27 @@ const (
 	// deadRegardless: no beat for so long, whatever the lock says.
 	deadRegardless = 15 * time.Second
 	// settleAfterStart: how long after a Postgres start no node is declared dead,
-	// since all of them have to reconnect.
+	// since all of them have to reconnect. The same goes for a node that itself
+	// had to reconnect: what cut it off may have cut off the others.
 	settleAfterStart = 10 * time.Second
 )
+
+// links remembers when this process had to link its node again.
+type links struct {
+	linked atomic.Bool
+	again  atomic.Pointer[time.Time]
+}
+
+func (l *links) note(now time.Time) {
+	if l.linked.Swap(true) {
+		l.again.Store(&now)
+	}
+}
+
+func (l *links) settled(now time.Time) bool {
+	again := l.again.Load()
+	return again == nil || now.Sub(*again) >= settleAfterStart
+}
 
 // NodeLink is the connection on which a node proves that it lives: it holds the
 // node's advisory lock and carries the heartbeat.
@@ -37,7 +56,7 @@ type NodeLink struct {
 // LinkNode connects and takes the node's lock. The caller closes the link.
 func (s *Store) LinkNode(ctx context.Context, id uuid.UUID, name string) (*NodeLink, error) {
 	cfg := s.pool.Config().ConnConfig.Copy()
-	cfg.RuntimeParams["application_name"] = "dispatcher-node"
+	cfg.RuntimeParams["application_name"] = nodeLinkName
 	conn, err := pgx.ConnectConfig(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("connect node: %w", err)
@@ -48,8 +67,12 @@ func (s *Store) LinkNode(ctx context.Context, id uuid.UUID, name string) (*NodeL
 	if _, err := conn.Exec(ctx, "select pg_try_advisory_lock($1)", l.lock); err != nil {
 		return nil, errors.Join(fmt.Errorf("lock node: %w", err), l.Close(context.WithoutCancel(ctx)))
 	}
+	s.links.note(time.Now())
 	return l, nil
 }
+
+// nodeLinkName is the application_name of the connections that prove life.
+const nodeLinkName = "dispatcher-node"
 
 const beat = `
 insert into dispatcher.nodes as n (id, lock_key, name, started_at, beat_at)
@@ -87,13 +110,20 @@ from dispatcher.nodes
 where beat_at < clock_timestamp() - $1::interval
   and pg_postmaster_start_time() < clock_timestamp() - $3::interval`
 
+// The lock's two halves stand in pg_locks as unsigned numbers. Another node that
+// just tries the lock, to the same end, is no holder to get rid of.
 const lockHolders = `
-select pg_terminate_backend(pid) from pg_locks
-where locktype = 'advisory' and database = (select oid from pg_database where datname = current_database())
-  and classid = ($1::int8 >> 32)::bit(32)::int8::oid and objid = ($1::int8 & 4294967295)::oid and objsubid = 1`
+select pg_terminate_backend(l.pid) from pg_locks l join pg_stat_activity a using (pid)
+where l.locktype = 'advisory' and l.database = (select oid from pg_database where datname = current_database())
+  and l.classid = ($1::int8 >> 32)::bit(32)::int8::oid and l.objid = ($1::int8 & 4294967295)::oid and l.objsubid = 1
+  and a.application_name = '` + nodeLinkName + `'`
 
-// DeadNodes returns the nodes whose work must be taken over.
+// DeadNodes returns the nodes whose work must be taken over: none while this
+// process has reconnected too lately to judge.
 func (s *Store) DeadNodes(ctx context.Context) ([]uuid.UUID, error) {
+	if !s.links.settled(time.Now()) {
+		return nil, nil
+	}
 	var dead []uuid.UUID
 	err := s.inTx(ctx, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, deadNodes, deadAfter, deadRegardless, settleAfterStart)

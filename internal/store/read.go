@@ -52,9 +52,11 @@ func listIDs(f Filter, cursor uuid.UUID, page int) (string, []any) {
 	}
 	if !f.After.IsZero() {
 		and("n.created_at >= $", f.After)
+		and("n.id >= $", firstIDAt(f.After.Add(-idSlack))) // where the walk may end
 	}
 	if !f.Before.IsZero() {
 		and("n.created_at < $", f.Before)
+		and("n.id < $", firstIDAt(f.Before.Add(idSlack))) // where it may begin
 	}
 	if f.Channel != "" {
 		and("exists (select from dispatcher.deliveries d where d.notification_id = n.id and d.channel = $)", string(f.Channel))
@@ -69,6 +71,10 @@ func listIDs(f Filter, cursor uuid.UUID, page int) (string, []any) {
 	args = append(args, page)
 	return sql + " order by n.id desc limit $" + strconv.Itoa(len(args)), args
 }
+
+// idSlack is how far the instant in a notification's id may be from its
+// created_at: one node makes both at acceptance.
+const idSlack = time.Hour
 
 // maxScan bounds how many notifications a filtered list looks at.
 const maxScan = 20_000
@@ -183,6 +189,9 @@ func readRecords(ctx context.Context, q queryer, ids []uuid.UUID, attempts bool)
 	err = each(ctx, q, readDeliveries, ids, scanDelivery, func(d Delivery) {
 		if r := at[d.Notification]; r != nil {
 			r.Deliveries = append(r.Deliveries, d)
+			if r.Invalid != nil {
+				lengthen(&r.Notification, &d)
+			}
 		}
 	})
 	if err != nil {
@@ -232,8 +241,11 @@ func scanRecord(row pgx.CollectableRow) (Record, error) {
 	if err := row.Scan(append(head, n.fields()...)...); err != nil {
 		return Record{}, err
 	}
-	notification, err := n.notification()
-	return Record{Notification: notification, CanceledAt: zero(canceled), AcknowledgedAt: zero(acknowledged)}, err
+	// One that cannot be read must not keep others from being read beside it.
+	notification, invalid := n.notification()
+	return Record{
+		Notification: notification, CanceledAt: zero(canceled), AcknowledgedAt: zero(acknowledged), Invalid: invalid,
+	}, nil
 }
 
 func scanDelivery(row pgx.CollectableRow) (Delivery, error) {

@@ -102,7 +102,7 @@ on conflict (notification_id, step, target, turn) do update set
   http_status = excluded.http_status, duration_us = excluded.duration_us, retry_after_ms = excluded.retry_after_ms,
   id = excluded.id, outcome = excluded.outcome, provider_code = excluded.provider_code,
   provider_message_id = excluded.provider_message_id, detail = excluded.detail
-where a.outcome = 'unknown' and a.id <> excluded.id
+where a.outcome = 'unknown' and excluded.outcome <> 'unknown' and a.id <> excluded.id
 returning notification_id, step, target`
 
 const readAttemptIDs = `
@@ -126,8 +126,9 @@ where s.until is not null and (excluded.until is null or excluded.until > s.unti
 
 // Record writes results in one transaction. No two of them may name the same
 // delivery. A result whose turn is no longer the row's is [Late]: its attempt is
-// kept and nothing else of it is written. A result that an earlier call already
-// committed, although its answer was lost, is [Written].
+// kept and nothing else of it is written. A result with an attempt that an earlier
+// call already committed, although its answer was lost, is [Written]; one without
+// is [Late] then.
 func (s *Store) Record(ctx context.Context, results []Result, join Joiner) ([]Fate, error) {
 	fates := make([]Fate, len(results))
 	err := s.inTx(ctx, func(tx pgx.Tx) error {

@@ -8,37 +8,39 @@ import (
 	"github.com/google/uuid"
 )
 
+// deleteNotifications takes the events along: no key leads from them to their
+// notification, since events must cost little to write, and to look for those
+// left behind would mean to walk them all.
 const deleteNotifications = `
-delete from dispatcher.notifications where id in (
-  select n.id from dispatcher.notifications n
-  where n.id < $1
-    and not exists (select from dispatcher.deliveries d where d.notification_id = n.id
-      and (not d.final or d.finished_at >= $2))
-  order by n.id limit $3
-  for update skip locked)`
-
-const deleteEvents = `
-delete from dispatcher.events where id in (
-  select e.id from dispatcher.events e
-  where e.at < $1 and not exists (select from dispatcher.notifications n where n.id = e.notification_id)
-  order by e.id limit $2)`
+with gone as (
+  delete from dispatcher.notifications where id in (
+    select n.id from dispatcher.notifications n
+    where n.id < $1
+      and not exists (select from dispatcher.deliveries d where d.notification_id = n.id
+        and (not d.final or d.finished_at >= $2))
+    order by n.id limit $3
+    for update skip locked)
+  returning id
+), told as (
+  delete from dispatcher.events e using gone where e.notification_id = gone.id
+)
+select from gone`
 
 const deleteKeys = `
 delete from dispatcher.idempotency_keys where (project, route, key) in (
-  select project, route, key from dispatcher.idempotency_keys where expires_at < $1 order by expires_at limit $2)`
+  select project, route, key from dispatcher.idempotency_keys where expires_at < $1 order by expires_at limit $2
+  for update skip locked)`
 
 // Expire deletes, each at most batch rows at a time: notifications that ended
-// before the given instant with all that belongs to them, the events of
-// notifications that are gone, and idempotency keys past their time. It never
-// touches a notification that has not ended. more says that there may be more
-// to delete.
+// before the given instant with all that belongs to them, and idempotency keys
+// past their time. It never touches a notification that has not ended. deleted
+// counts both; more says that there may be more to delete.
 func (s *Store) Expire(ctx context.Context, endedBefore, now time.Time, batch int) (deleted int64, more bool, err error) {
 	for _, step := range []struct {
 		sql  string
 		args []any
 	}{
 		{deleteNotifications, []any{firstIDAt(endedBefore), endedBefore, batch}},
-		{deleteEvents, []any{endedBefore, batch}},
 		{deleteKeys, []any{now, batch}},
 	} {
 		tag, err := s.pool.Exec(ctx, step.sql, step.args...)

@@ -19,6 +19,7 @@ type Store struct {
 	pool  *pgxpool.Pool
 	queue Queue
 	auth  *authCache
+	links links
 }
 
 // Queue puts envelopes into the job queue inside a transaction and returns one
@@ -105,23 +106,50 @@ type Class int
 const (
 	// Other is not the database's answer, or one that no retry mends.
 	Other Class = iota
-	// BadRow is SQLSTATE class 22 or 23: one of the rows cannot be stored.
+	// BadRow is SQLSTATE class 22 or 23, or a row that has no JSON form: one of
+	// the rows cannot be stored.
 	BadRow
-	// Transient is class 40, 53, 55, 57, 58 or a broken connection: the same
+	// Transient is class 08, 40, 53, 55, 57 or 58, a server that only reads, or a
+	// connection that broke or could not be made, whatever the reason: the same
 	// statements may work later, and whether they already did is open.
 	Transient
 )
 
+// errUnstorable marks a row that cannot be written in the form that is stored.
+var errUnstorable = errors.New("cannot be stored")
+
 // Classify returns the class of err.
 func Classify(err error) Class {
-	var pg *pgconn.PgError
-	if !errors.As(err, &pg) {
-		if err == nil || errors.Is(err, context.Canceled) {
-			return Other
-		}
+	var (
+		pg      *pgconn.PgError
+		connect *pgconn.ConnectError
+		scan    pgx.ScanArgError
+	)
+	switch {
+	case err == nil, errors.Is(err, ErrNotFound), errors.Is(err, ErrIdempotencyMismatch), errors.As(err, &scan):
+		return Other
+	case errors.Is(err, errUnstorable):
+		return BadRow
+	case errors.As(err, &connect): // also a refused password: nothing was tried yet
+		return Transient
+	case errors.As(err, &pg):
+		return classifyState(pg.Code)
+	case errors.Is(err, context.Canceled):
+		return Other
+	}
+	return Transient
+}
+
+func classifyState(state string) Class {
+	switch state {
+	case "25006", // the server was demoted and only reads
+		"25P03", "25P04": // we were idle in a transaction, or in one for too long
 		return Transient
 	}
-	switch pg.Code[:2] {
+	if len(state) != 5 {
+		return Other
+	}
+	switch state[:2] {
 	case "22", "23":
 		return BadRow
 	case "08", "40", "53", "55", "57", "58":

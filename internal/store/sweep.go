@@ -13,8 +13,8 @@ import (
 )
 
 // lost finds deliveries that nothing will move: queued without a job that can
-// still run, claimed by a node that is not registered, or waiting without a
-// wait. It walks the primary key, since an index on what changes would cost
+// still run, claimed by a node that is not registered or by a job that is over
+// for longer than any call takes, or waiting without a wait. It walks the primary key, since an index on what changes would cost
 // every delivery; the grace keeps it off rows in mid-move.
 const lost = `
 select ` + deliveryColumnsOfD + `
@@ -24,7 +24,9 @@ where d.notification_id > $1 and d.notification_id <= $2 and not d.final
     when 'queued' then not exists (select from dispatcher.river_job j
       where j.id = d.job_id and j.state in ('available', 'pending', 'retryable', 'running', 'scheduled'))
     when 'sending' then d.claimed_at < clock_timestamp() - interval '5 seconds'
-      and not exists (select from dispatcher.nodes n where n.id = d.claimed_by)
+        and not exists (select from dispatcher.nodes n where n.id = d.claimed_by)
+      or d.claimed_at < clock_timestamp() - interval '10 minutes'
+        and not exists (select from dispatcher.river_job j where j.id = d.job_id and j.state = 'running')
     else not exists (select from dispatcher.waits w
       where w.notification_id = d.notification_id and w.step = d.step and w.target = d.target and w.turn = d.turn)
   end
@@ -40,7 +42,7 @@ select notification_id from (select distinct notification_id from dispatcher.del
 type Swept struct {
 	Requeued int        // put back into the queue
 	Rewaited int        // given a wait again
-	Orphans  []Delivery // claimed by a node that is gone: to be settled as unknown
+	Orphans  []Delivery // claimed by a node or a job that is gone: to be settled as unknown
 	// Next is where the following slice begins; zero when the walk is at its end.
 	Next uuid.UUID
 }
@@ -75,7 +77,7 @@ func (s *Store) Sweep(ctx context.Context, after uuid.UUID, size int, now time.T
 			switch d.Status {
 			case notify.Sending:
 				out.Orphans = append(out.Orphans, d)
-			case notify.Sent, notify.Uncertain:
+			case notify.Sent, notify.Delivered, notify.Read, notify.Uncertain:
 				reason := notify.WaitReceipt
 				if d.Status == notify.Uncertain {
 					reason = notify.WaitReconcile

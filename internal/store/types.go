@@ -117,6 +117,9 @@ type Record struct {
 	Attempts       []Attempt  // by step, target and turn
 	CanceledAt     time.Time  // zero for never
 	AcknowledgedAt time.Time
+	// Invalid says why the stored notification cannot be read; nil if it can. Its
+	// chain then has at least the steps that were started.
+	Invalid error
 }
 
 // Filter selects notifications of one project, newest first. Zero fields do not
