@@ -24,6 +24,7 @@ const (
 	DefaultNeutrals    = 3
 	DefaultRejectedFor = 5 * time.Minute
 	DefaultHealthy     = time.Hour
+	DefaultMinCalls    = 20
 )
 
 // openJitter is the part of the open time by which it is shortened or lengthened
@@ -41,6 +42,13 @@ type BreakerConfig struct {
 	Neutrals    int           // neutral answers to probes that count as one success; default 3
 	RejectedFor time.Duration // how long it stays open at least after [Rejected]; default 5 min
 	Healthy     time.Duration // closed for so long, it forgets how often it was open; default 1 h
+
+	// Rates of the last minute's calls that open it too, from MinCalls calls on;
+	// default 20. A rate of 0 is none. They hold where breakers are shared.
+	MinCalls    int
+	FailureRate float64       // such as 0.5
+	SlowRate    float64       // of calls that took SlowCall or longer
+	SlowCall    time.Duration // 0 counts none as slow
 }
 
 // OpenTime returns how long a breaker stays open for the count-th time, counting

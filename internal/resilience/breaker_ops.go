@@ -8,6 +8,8 @@ type Reason string
 // The reasons.
 const (
 	ReasonFailures        Reason = "failures"          // failures in a row
+	ReasonFailureRate     Reason = "failure_rate"      // too many of the last minute's calls failed
+	ReasonSlow            Reason = "slow"              // too many of the last minute's calls took too long
 	ReasonRejected        Reason = "account_rejected"  // the provider refuses the account
 	ReasonProbe           Reason = "probe"             // its open time is over
 	ReasonProbeFailed     Reason = "probe_failed"      // a probe failed
