@@ -173,6 +173,8 @@ func TestGetShowsTheWholeStory(t *testing.T) {
 		return d
 	}
 	first, second, sms := delivery(0, 0, 2, notify.Failed, true), delivery(0, 1, 2, notify.Failed, true), delivery(1, 0, 1, notify.Sent, false)
+	email, slack := delivery(3, 0, 1, notify.Waiting, false), delivery(4, 0, 1, notify.Sent, true)
+	email.Because, slack.Because = "backoff", "accepted" // neither ended without success
 	first.Because, first.StartedWhy, first.Account = "recipient_rejected", "first", "fcm-main"
 	second.Because, second.StartedWhy = "recipient_rejected", "first"
 	sms.StartedWhy, sms.Account = "fallback: recipient_rejected", "sms-poor"
@@ -184,11 +186,14 @@ func TestGetShowsTheWholeStory(t *testing.T) {
 				{Channel: notify.Push, Success: notify.UntilAccepted, Within: notify.Duration(2 * time.Minute), Attempts: 4},
 				{Channel: notify.SMS, Success: notify.UntilDelivered, Attempts: 2, OnUnknown: notify.Resend},
 				{Channel: notify.WhatsApp, Success: notify.UntilAccepted, Attempts: 4},
+				{Channel: notify.Email, Success: notify.UntilAccepted, Attempts: 4},
+				{Channel: notify.Slack, Success: notify.UntilAccepted, Attempts: 4},
 			},
 		},
-		Deliveries: []store.Delivery{first, second, sms},
+		Deliveries: []store.Delivery{first, second, sms, email, slack},
 		Waits: []store.Wait{
 			{DeliveryID: sms.DeliveryID, Reason: notify.WaitReceipt, Due: at(90)},
+			{DeliveryID: email.DeliveryID, Reason: notify.WaitBackoff, Due: at(60)},
 		},
 		Attempts: []store.Attempt{
 			{DeliveryID: first.DeliveryID, N: 1, Account: "fcm-main", StartedAt: at(1), Duration: 41500 * time.Microsecond, Outcome: notify.RecipientRejected, HTTPStatus: 404, ProviderCode: "UNREGISTERED"},
@@ -204,7 +209,7 @@ func TestGetShowsTheWholeStory(t *testing.T) {
 		"id":"0193a1b2-7c3d-7e4f-8a5b-6c7d8e9f0a1b","status":"sending","reference":"incident-4711","priority":"high","mode":"first",
 		"created_at":"2026-12-01T12:00:00Z","send_at":"2026-12-01T12:00:00Z","expires_at":"2026-12-02T12:00:00Z",
 		"finished_at":null,"canceled_at":null,"acknowledged_at":null,
-		"waiting":{"reason":"receipt","until":"2026-12-01T12:01:30Z"},"metadata":{"n":1.50},
+		"waiting":{"reason":"backoff","until":"2026-12-01T12:01:00Z"},"metadata":{"n":1.50},
 		"steps":[
 		 {"channel":"push","success":"accepted","within":"2m0s","max_attempts":4,"max_observable":"sent","status":"failed",
 		  "because":"recipient_rejected","started_because":"first","targets":2,"attempts":[
@@ -214,7 +219,10 @@ func TestGetShowsTheWholeStory(t *testing.T) {
 		  "started_because":"fallback: recipient_rejected","targets":1,"waiting":{"reason":"receipt","until":"2026-12-01T12:01:30Z"},"attempts":[
 		   {"account":"twilio-main","n":1,"started_at":"2026-12-01T12:00:03Z","duration_ms":1000,"outcome":"throttled","http_status":429,"retry_after_ms":2000},
 		   {"account":"sms-poor","n":2,"started_at":"2026-12-01T12:00:05Z","duration_ms":118,"outcome":"accepted","http_status":201,"provider_message_id":"SM1","possible_duplicate":true}]},
-		 {"channel":"whatsapp","success":"accepted","max_attempts":4,"max_observable":"read","status":"pending"}]}`), t}.into(&want)
+		 {"channel":"whatsapp","success":"accepted","max_attempts":4,"max_observable":"read","status":"pending"},
+		 {"channel":"email","success":"accepted","max_attempts":4,"max_observable":"delivered","status":"waiting","targets":1,
+		  "waiting":{"reason":"backoff","until":"2026-12-01T12:01:00Z"}},
+		 {"channel":"slack","success":"accepted","max_attempts":4,"max_observable":"sent","status":"sent","targets":1}]}`), t}.into(&want)
 	status, _ := s.records[0].Overall() // what that is, is decided elsewhere
 	want.(map[string]any)["status"] = string(status)
 	if diff := cmp.Diff(want, got); diff != "" {

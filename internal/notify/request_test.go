@@ -115,6 +115,10 @@ func TestParseRefusesWhatIsNoIJSON(t *testing.T) {
 	if _, problems := notify.Parse([]byte(deep(30)), options()); len(problems) != 0 {
 		t.Errorf("32 levels are refused: %v", problems)
 	}
+	brackets := strings.Replace(ok, "hi", `\"\\\"`+strings.Repeat("[", 40), 1)
+	if _, problems := notify.Parse([]byte(brackets), options()); len(problems) != 0 {
+		t.Errorf("brackets in a text are counted: %v", problems)
+	}
 }
 
 func TestParseBoundsWhatIsLarge(t *testing.T) {
