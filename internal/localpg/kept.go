@@ -52,6 +52,10 @@ func startKept(ctx context.Context, found []programs, cfg Config) (*Cluster, err
 
 func startLocked(ctx context.Context, found []programs, folder string, settings map[string]string) (*Cluster, error) {
 	data := filepath.Join(folder, "data")
+	a, err := keptAccount(data)
+	if err != nil {
+		return nil, err
+	}
 	major, err := dataVersion(data)
 	if err != nil {
 		return nil, err
@@ -59,10 +63,6 @@ func startLocked(ctx context.Context, found []programs, folder string, settings 
 	p, err := choose(found, major)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s %w", ErrUnusable, data, err)
-	}
-	a, err := keptAccount(data)
-	if err != nil {
-		return nil, err
 	}
 	sockets, err := socketFolder(ctx, a, p, folder)
 	if err != nil {
