@@ -78,25 +78,31 @@ create table dispatcher.deliveries (
 create index deliveries_by_address on dispatcher.deliveries (address);
 
 -- Why a delivery is not moving, and until when. River holds only work that can
--- run now; everything else is a row here.
+-- run now; everything else is a row here. A wait that is held moves when its
+-- scope has room, and by itself only when the step's time is over: until is when
+-- that is expected, due when the row moves whatever happens. So a hundred
+-- thousand rows behind an open breaker are looked at by nobody.
 create table dispatcher.waits (
   notification_id uuid        not null,
   step            smallint    not null,
   target          smallint    not null,
   turn            integer     not null,
   priority        smallint    not null,
+  held            boolean     not null,
   due             timestamptz not null,
+  until           timestamptz not null check (until <= due),
   since           timestamptz not null,
   project         text        not null,
   channel         text        not null,
   reason          text        not null check (reason in ('scheduled', 'backoff', 'throttled', 'breaker_open', 'paused', 'capacity',
                                                          'budget', 'account_rejected', 'receipt', 'reconcile', 'quiet_hours')),
-  scope           text        not null default '',
+  scope           text        not null default '' check (length(scope) <= 250),
   primary key (notification_id, step, target),
-  foreign key (notification_id, step, target) references dispatcher.deliveries on delete cascade
+  foreign key (notification_id, step, target) references dispatcher.deliveries on delete cascade,
+  check (not held or scope <> '')
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 create index waits_by_due on dispatcher.waits (priority, due);
-create index waits_by_scope on dispatcher.waits (scope, due);
+create index waits_by_hold on dispatcher.waits (scope, priority, project, since) where held;
 
 -- One network call, or what is left of one whose worker died. At most one per
 -- delivery and turn.

@@ -65,5 +65,9 @@ create table dispatcher.gates (
 ) with (fillfactor = 50);
 create index gates_by_update on dispatcher.gates (updated_at);
 
+-- Waits that end when a breaker closes, though nothing holds them.
+create index waits_by_account on dispatcher.waits (scope) where reason = 'account_rejected';
+
 -- +goose Down
+drop index dispatcher.waits_by_account;
 drop table dispatcher.gates, dispatcher.breaker_evidence, dispatcher.breaker_events, dispatcher.breakers;

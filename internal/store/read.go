@@ -160,7 +160,7 @@ const readDeliveries = `select ` + deliveryColumnsOfD + `
 from dispatcher.deliveries d where d.notification_id = any($1) order by d.notification_id, d.step, d.target`
 
 const readWaits = `
-select notification_id, step, target, turn, project, channel, priority, reason, scope, since, due
+select notification_id, step, target, turn, project, channel, priority, reason, scope, held, since, until, due
 from dispatcher.waits where notification_id = any($1) order by notification_id, step, target`
 
 const readAttempts = `
@@ -258,7 +258,8 @@ func scanDelivery(row pgx.CollectableRow) (Delivery, error) {
 
 func scanWait(row pgx.CollectableRow) (Wait, error) {
 	var w Wait
-	err := row.Scan(&w.Notification, &w.Step, &w.Target, &w.Turn, &w.Project, &w.Channel, &w.Priority, &w.Reason, &w.Scope, &w.Since, &w.Due)
+	err := row.Scan(&w.Notification, &w.Step, &w.Target, &w.Turn, &w.Project, &w.Channel, &w.Priority, &w.Reason, &w.Scope, &w.Held, &w.Since,
+		&w.Until, &w.Due)
 	return w, err
 }
 

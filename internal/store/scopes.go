@@ -109,7 +109,6 @@ func (s *Scopes) keep(ctx context.Context, tx pgx.Tx, scope string, r resilience
 		}
 		b.Queue(writeBreakerEvent, t.At, int64(t.Generation), scope, string(t.From), string(t.To), string(t.Reason), s.node.String(), by, why, null(t.Until)) //nolint:gosec // as above
 		if t.To == resilience.Closed {
-			// Whoever waits for the breaker may come now, spread over a while.
 			b.Queue(releaseWaits, scope, releaseRate, releaseMost)
 		}
 	}
@@ -117,18 +116,21 @@ func (s *Scopes) keep(ctx context.Context, tx pgx.Tx, scope string, r resilience
 	return send(ctx, tx, b)
 }
 
-// releaseRate is how many waits a second a scope that is open again gets back at
-// most from the moment it is, and releaseMost the longest that takes.
+// releaseRate is how many deliveries a second that wait for their account's repair
+// come back once its breaker is closed, and releaseMost the longest that takes.
+// What the breaker held needs no release: it moves as the scope has room.
 const (
 	releaseRate = 200.0
 	releaseMost = 60 * time.Second
 )
 
 const releaseWaits = `
-update dispatcher.waits w set due = least(w.due, clock_timestamp() + least((r.n - 1) / $2::float8 * interval '1 second', $3::interval))
+update dispatcher.waits w
+set due = least(w.due, greatest(clock_timestamp() + least((r.n - 1) / $2::float8 * interval '1 second', $3::interval), w.since)),
+  until = least(w.until, greatest(clock_timestamp() + least((r.n - 1) / $2::float8 * interval '1 second', $3::interval), w.since))
 from (select l.*, row_number() over (order by l.priority, l.due) as n
   from (select notification_id, step, target, priority, due from dispatcher.waits
-    where scope = $1 and reason in ('breaker_open', 'account_rejected') for update skip locked) l) r
+    where scope = $1 and reason = 'account_rejected' for update skip locked) l) r
 where w.notification_id = r.notification_id and w.step = r.step and w.target = r.target`
 
 func same(a, b resilience.BreakerRecord) bool {

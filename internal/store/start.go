@@ -131,11 +131,12 @@ from unnest($1::uuid[], $2::int2[], $3::int2[], $4::int2[], $5::int2[], $6::int4
 on conflict do nothing`
 
 const insertWaits = `
-insert into dispatcher.waits (notification_id, step, target, turn, priority, due, since, project, channel, reason, scope)
-select * from unnest($1::uuid[], $2::int2[], $3::int2[], $4::int4[], $5::int2[], $6::timestamptz[], $7::timestamptz[],
-  $8::text[], $9::text[], $10::text[], $11::text[])
+insert into dispatcher.waits (notification_id, step, target, turn, priority, held, due, until, since, project, channel, reason, scope)
+select * from unnest($1::uuid[], $2::int2[], $3::int2[], $4::int4[], $5::int2[], $6::bool[], $7::timestamptz[], $8::timestamptz[],
+  $9::timestamptz[], $10::text[], $11::text[], $12::text[], $13::text[])
 on conflict (notification_id, step, target) do update set
-  turn = excluded.turn, due = excluded.due, since = excluded.since, reason = excluded.reason, scope = excluded.scope`
+  turn = excluded.turn, held = excluded.held, due = excluded.due, until = excluded.until, since = excluded.since,
+  reason = excluded.reason, scope = excluded.scope`
 
 // deliveryColumns gathers rows column by column for unnest.
 type deliveryColumns struct {
@@ -198,19 +199,23 @@ func queueWaits(b *pgx.Batch, waits []Wait) {
 		return
 	}
 	var (
-		ids                             []uuid.UUID
-		step, target, priority          []int16
-		turn                            []int32
-		due, since                      []time.Time
+		k                               keys
+		priority                        []int16
+		held                            []bool
+		due, until, since               []time.Time
 		project, channel, reason, scope []string
 	)
 	for _, w := range waits {
-		ids, step, target, turn = append(ids, w.Notification), append(step, w.Step), append(target, w.Target), append(turn, w.Turn)
-		priority, due, since = append(priority, int16(w.Priority)), append(due, w.Due), append(since, w.Since)
+		k.add(w.DeliveryID, w.Turn)
+		priority, held = append(priority, int16(w.Priority)), append(held, w.Held)
+		if !w.Held || w.Until.After(w.Due) {
+			w.Until = w.Due
+		}
+		due, until, since = append(due, w.Due), append(until, w.Until), append(since, w.Since)
 		project, channel = append(project, w.Project), append(channel, string(w.Channel))
 		reason, scope = append(reason, string(w.Reason)), append(scope, w.Scope)
 	}
-	b.Queue(insertWaits, ids, step, target, turn, priority, due, since, project, channel, reason, scope)
+	b.Queue(insertWaits, k.ids, k.step, k.target, k.turn, priority, held, due, until, since, project, channel, reason, scope)
 }
 
 // Event is one line of a notification's story.

@@ -82,7 +82,10 @@ func (s *Store) Sweep(ctx context.Context, after uuid.UUID, size int, now time.T
 				if d.Status == notify.Uncertain {
 					reason = notify.WaitReconcile
 				}
-				waits = append(waits, Wait{d.DeliveryID, d.Turn, d.Project, d.Channel, d.Priority, reason, "", now, d.EndsAt})
+				waits = append(waits, Wait{
+					DeliveryID: d.DeliveryID, Turn: d.Turn, Project: d.Project, Channel: d.Channel, Priority: d.Priority,
+					Reason: reason, Since: now, Due: d.EndsAt,
+				})
 			default:
 				queued = append(queued, d)
 			}

@@ -86,8 +86,12 @@ type Wait struct {
 	Priority notify.Priority
 	Reason   notify.WaitReason
 	Scope    string
-	Since    time.Time
-	Due      time.Time
+	// Held: it moves when Scope has room, and by itself only at Due.
+	Held  bool
+	Since time.Time
+	// Until is when it is expected to move; of a wait that is not held that is Due.
+	Until time.Time
+	Due   time.Time
 }
 
 // Attempt is a row of attempts.

@@ -14,35 +14,56 @@ import (
 // decide it too, which turn would make harmless.
 const timerLease = 10 * time.Second
 
-// Shut names what must not be woken now. A delivery whose step's time is over is
-// woken all the same, since it needs no call to move on.
-type Shut struct {
-	Scopes   []string         // waits held by these scopes
-	Channels []notify.Channel // waits of these channels
-}
+// waitColumns lists the columns in the order of [scanDueWait].
+const waitColumns = `w.notification_id, w.step, w.target, w.turn, w.project, w.channel, w.priority, w.reason, w.scope, w.held,
+  w.since, w.until, w.due, w.ends_at, w.pinned, w.provider, w.scopes`
 
 // dueWaits takes due rows, urgent ones first. Each priority is a walk of its own
 // along waits_by_due, so that waits that are not due cost nothing.
 const dueWaits = `
-select w.notification_id, w.step, w.target, w.turn, w.project, w.channel, w.priority, w.reason, w.scope, w.since, w.due,
-  w.ends_at, w.pinned, w.provider, w.scopes
+select ` + waitColumns + `
 from unnest(array[1, 2, 3, 4]::int2[]) with ordinality as p (priority, place)
 cross join lateral (
   select w.*, d.ends_at, d.pinned, d.provider, d.scopes
   from dispatcher.waits w
   join dispatcher.deliveries d using (notification_id, step, target)
   where w.priority = p.priority and w.due <= clock_timestamp()
-    and (d.ends_at <= clock_timestamp() or w.reason in ('receipt', 'reconcile')
-      or w.scope <> all ($1::text[]) and w.channel <> all ($2::text[]))
   order by w.due
-  limit $3
+  limit $1
   for update of w, d skip locked
 ) w
 order by p.place, w.due
-limit $3`
+limit $1`
+
+// heldWaits takes so many rows of each group, oldest first.
+const heldWaits = `
+select ` + waitColumns + `
+from unnest($1::text[], $2::int2[], $3::text[], $4::int4[]) as g (scope, priority, project, n)
+cross join lateral (
+  select w.*, d.ends_at, d.pinned, d.provider, d.scopes
+  from dispatcher.waits w
+  join dispatcher.deliveries d using (notification_id, step, target)
+  where w.held and w.scope = g.scope and w.priority = g.priority and w.project = g.project
+  order by w.since
+  limit g.n
+  for update of w, d skip locked
+) w`
+
+// heldGroups finds what is held, hopping along waits_by_hold from one group to
+// the next: its cost is the number of groups, not of rows.
+const heldGroups = `
+with recursive g as (
+  (select scope, priority, project, channel from dispatcher.waits where held order by scope, priority, project limit 1)
+  union all
+  select n.* from g cross join lateral (
+    select w.scope, w.priority, w.project, w.channel from dispatcher.waits w
+    where w.held and (w.scope, w.priority, w.project) > (g.scope, g.priority, g.project)
+    order by w.scope, w.priority, w.project limit 1) n
+)
+select scope, priority, project, channel from g limit $1`
 
 const leaseTimers = `
-update dispatcher.waits w set due = clock_timestamp() + $5
+update dispatcher.waits w set due = greatest(w.until, clock_timestamp() + $5)
 from unnest($1::uuid[], $2::int2[], $3::int2[], $4::int4[]) as k (id, step, target, turn)
 where w.notification_id = k.id and w.step = k.step and w.target = k.target and w.turn = k.turn`
 
@@ -60,28 +81,73 @@ type Woken struct {
 	Timers []Wait
 }
 
-// Wake moves at most limit due waits into the queue, except those that are shut.
-// Rows that somebody else holds are skipped.
-func (s *Store) Wake(ctx context.Context, shut Shut, limit int) (Woken, error) {
+// Wake moves at most limit due waits into the queue. Rows that somebody else
+// holds are skipped.
+func (s *Store) Wake(ctx context.Context, limit int) (Woken, error) {
+	out, err := s.take(ctx, dueWaits, limit)
+	if err != nil {
+		return Woken{}, fmt.Errorf("wake: %w", err)
+	}
+	return out, nil
+}
+
+// Hold is a group of waits that are held by one scope.
+type Hold struct {
+	Scope    string
+	Priority notify.Priority
+	Project  string
+	Channel  notify.Channel
+}
+
+// Holds returns the groups that are held, by scope and priority, at most limit.
+func (s *Store) Holds(ctx context.Context, limit int) ([]Hold, error) {
+	rows, err := s.pool.Query(ctx, heldGroups, limit)
+	if err != nil {
+		return nil, fmt.Errorf("read held waits: %w", err)
+	}
+	out, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Hold])
+	if err != nil {
+		return nil, fmt.Errorf("read held waits: %w", err)
+	}
+	return out, nil
+}
+
+// Room is how many waits of a group may move now.
+type Room struct {
+	Hold
+	N int
+}
+
+// WakeHeld moves waits that are held into the queue, so many of each group.
+func (s *Store) WakeHeld(ctx context.Context, rooms []Room) (Woken, error) {
+	var scopes, projects []string
+	var priorities []int16
+	var n []int32
+	for _, r := range rooms {
+		scopes, projects = append(scopes, r.Scope), append(projects, r.Project)
+		priorities, n = append(priorities, int16(r.Priority)), append(n, int32(min(r.N, 10_000)))
+	}
+	out, err := s.take(ctx, heldWaits, scopes, priorities, projects, n)
+	if err != nil {
+		return Woken{}, fmt.Errorf("wake held: %w", err)
+	}
+	return out, nil
+}
+
+// take locks the rows that a query selects and moves them.
+func (s *Store) take(ctx context.Context, sql string, args ...any) (Woken, error) {
 	var out Woken
-	channels := make([]string, len(shut.Channels))
-	for i, c := range shut.Channels {
-		channels[i] = string(c)
-	}
-	if shut.Scopes == nil {
-		shut.Scopes = []string{}
-	}
 	err := s.inTx(ctx, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, dueWaits, shut.Scopes, channels, limit)
+		rows, err := tx.Query(ctx, sql, args...)
 		if err != nil {
-			return fmt.Errorf("read due waits: %w", err)
+			return fmt.Errorf("read waits: %w", err)
 		}
-		due, err := pgx.CollectRows(rows, scanDueWait)
+		found, err := pgx.CollectRows(rows, scanDueWait)
 		if err != nil {
-			return fmt.Errorf("read due waits: %w", err)
+			return fmt.Errorf("read waits: %w", err)
 		}
 		var moving []dueWait
-		for _, w := range due {
+		for _, w := range found {
 			if w.Reason == notify.WaitReceipt || w.Reason == notify.WaitReconcile {
 				out.Timers = append(out.Timers, w.Wait)
 			} else {
@@ -91,10 +157,7 @@ func (s *Store) Wake(ctx context.Context, shut Shut, limit int) (Woken, error) {
 		out.Moved = len(moving)
 		return s.wake(ctx, tx, moving, out.Timers)
 	})
-	if err != nil {
-		return Woken{}, fmt.Errorf("wake: %w", err)
-	}
-	return out, nil
+	return out, err
 }
 
 func (s *Store) wake(ctx context.Context, tx pgx.Tx, moving []dueWait, timers []Wait) error {
@@ -149,8 +212,8 @@ type dueWait struct {
 func scanDueWait(row pgx.CollectableRow) (dueWait, error) {
 	var w dueWait
 	var pinned, provider *string
-	err := row.Scan(&w.Notification, &w.Step, &w.Target, &w.Turn, &w.Project, &w.Channel, &w.Priority, &w.Reason, &w.Scope, &w.Since,
-		&w.Due, &w.endsAt, &pinned, &provider, &w.scopes)
+	err := row.Scan(&w.Notification, &w.Step, &w.Target, &w.Turn, &w.Project, &w.Channel, &w.Priority, &w.Reason, &w.Scope, &w.Held,
+		&w.Since, &w.Until, &w.Due, &w.endsAt, &pinned, &provider, &w.scopes)
 	w.pinned, w.provider = zero(pinned), zero(provider)
 	return w, err
 }
