@@ -74,6 +74,9 @@ type Config struct {
 	// Metrics serves /metrics; nil for none.
 	Metrics http.Handler
 	Log     *slog.Logger // nil discards
+	// Observe is told of every request when it is over, for metrics; route is the
+	// pattern that matched, empty for none. Nil for none.
+	Observe func(route, method string, status int, took time.Duration)
 	// MaxBody bounds request bodies, in bytes; 0 means [DefaultMaxBody].
 	MaxBody int64
 	// Now is the clock; nil means time.Now.
@@ -91,6 +94,7 @@ type API struct {
 	maxBody  int64
 	now      func() time.Time
 	unready  atomic.Bool // what /readyz last said
+	observe  func(route, method string, status int, took time.Duration)
 
 	huma huma.API
 	mux  *http.ServeMux
@@ -100,7 +104,7 @@ type API struct {
 func New(c Config) *API {
 	a := &API{
 		accept: c.Accept, store: c.Store, keys: c.Keys, accounts: c.Accounts, ready: c.Ready,
-		log: c.Log, maxBody: c.MaxBody, now: c.Now, mux: http.NewServeMux(),
+		log: c.Log, maxBody: c.MaxBody, now: c.Now, observe: c.Observe, mux: http.NewServeMux(),
 	}
 	if a.log == nil {
 		a.log = slog.New(slog.DiscardHandler)

@@ -32,6 +32,9 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if v := recover(); v != nil {
 			a.panicked(rec, r, id, v)
 		}
+		if a.observe != nil {
+			a.observe(r.Pattern, r.Method, rec.status, time.Since(start))
+		}
 		if a.log.Enabled(r.Context(), slog.LevelDebug) {
 			// The pattern, not the path: a query may hold an address.
 			a.log.DebugContext(r.Context(), "request", slog.String("request_id", id), slog.String("method", r.Method),

@@ -29,6 +29,10 @@ set turn = turn + 1, stop = 'canceled', final = claimed_by is null,
 where notification_id = $1 and not final and (claimed_by is null or stop is null)
 returning claimed_by is not null`
 
+const stillMoving = `
+select exists (select from dispatcher.deliveries
+  where notification_id = $1 and not final and (claimed_by is null or stop is null))`
+
 const markCanceled = `
 insert into dispatcher.marks as m (notification_id, canceled_at) values ($1, $2)
 on conflict (notification_id) do update set canceled_at = coalesce(m.canceled_at, excluded.canceled_at)`
@@ -75,9 +79,10 @@ func (s *Store) Cancel(ctx context.Context, project string, id uuid.UUID, now ti
 
 // stopAll stops every delivery of a notification and counts them, and those of
 // them that are being called. A record that it waited for may have started the
-// next step, which only a new snapshot shows, so it looks until nothing is left.
+// next step or a retry, which only a later snapshot shows, so it looks until
+// nothing is left.
 func stopAll(ctx context.Context, tx pgx.Tx, id uuid.UUID, now time.Time) (stopped, claimed int, err error) {
-	for {
+	for moving := true; moving; {
 		rows, err := tx.Query(ctx, cancelDeliveries, id, now)
 		if err != nil {
 			return 0, 0, err
@@ -86,16 +91,17 @@ func stopAll(ctx context.Context, tx pgx.Tx, id uuid.UUID, now time.Time) (stopp
 		if err != nil {
 			return 0, 0, err
 		}
-		if len(calling) == 0 {
-			return stopped, claimed, nil
-		}
 		stopped += len(calling)
 		for _, c := range calling {
 			if c {
 				claimed++
 			}
 		}
+		if err := tx.QueryRow(ctx, stillMoving, id).Scan(&moving); err != nil {
+			return 0, 0, err
+		}
 	}
+	return stopped, claimed, nil
 }
 
 // EventCorrected says that a delivery that had ended turned out better.

@@ -1,0 +1,27 @@
+package store
+
+import (
+	"context"
+	"fmt"
+)
+
+// Bar is what may keep a delivery from being claimed although it has not moved.
+type Bar struct {
+	Suppressed bool // its address is on the suppression list
+	Expired    bool // by the database's clock
+}
+
+const readBars = `
+select exists (select from dispatcher.suppressions s
+  where s.project = $1 and s.channel = $2 and s.address = $3 and (s.until is null or s.until > clock_timestamp())),
+  $4::timestamptz <= clock_timestamp()`
+
+// Bars reads what bars a delivery from being claimed now.
+func (s *Store) Bars(ctx context.Context, d *Delivery) (Bar, error) {
+	var b Bar
+	err := s.pool.QueryRow(ctx, readBars, d.Project, string(d.Channel), d.Address[:], d.ExpiresAt).Scan(&b.Suppressed, &b.Expired)
+	if err != nil {
+		return Bar{}, fmt.Errorf("read what bars a claim: %w", err)
+	}
+	return b, nil
+}
