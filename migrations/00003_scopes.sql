@@ -65,9 +65,20 @@ create table dispatcher.gates (
 ) with (fillfactor = 50);
 create index gates_by_update on dispatcher.gates (updated_at);
 
+-- What operators did by hand, and why.
+create table dispatcher.operator_actions (
+  id      bigint      generated always as identity primary key,
+  at      timestamptz not null,
+  action  text        not null check (action in ('open', 'close', 'reset', 'pause', 'resume')),
+  target  text        not null,
+  by_whom text        not null check (length(by_whom) between 1 and 200),
+  why     text        not null check (length(why) <= 1000),
+  until   timestamptz
+);
+
 -- Waits that end when a breaker closes, though nothing holds them.
 create index waits_by_account on dispatcher.waits (scope) where reason = 'account_rejected';
 
 -- +goose Down
 drop index dispatcher.waits_by_account;
-drop table dispatcher.gates, dispatcher.breaker_evidence, dispatcher.breaker_events, dispatcher.breakers;
+drop table dispatcher.operator_actions, dispatcher.gates, dispatcher.breaker_evidence, dispatcher.breaker_events, dispatcher.breakers;

@@ -53,6 +53,11 @@ values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
 // Update implements [resilience.Shared]. The lock is a transaction-level advisory
 // one, since a scope in good health has no row to lock.
 func (s *Scopes) Update(ctx context.Context, scope string, change resilience.Change) (resilience.ScopeRecord, time.Time, error) {
+	return s.update(ctx, scope, change, func(*pgx.Batch) {})
+}
+
+// update is Update with more statements in its transaction.
+func (s *Scopes) update(ctx context.Context, scope string, change resilience.Change, more func(*pgx.Batch)) (resilience.ScopeRecord, time.Time, error) {
 	out := resilience.ScopeRecord{Scope: scope}
 	var now time.Time
 	err := s.store.inTx(ctx, func(tx pgx.Tx) error {
@@ -73,15 +78,17 @@ func (s *Scopes) Update(ctx context.Context, scope string, change resilience.Cha
 		after, t := change(before.BreakerRecord, now)
 		if before.Generation == 0 && after.Generation > 0 {
 			// A row may be forgotten and made anew; its generations must go on.
-			base := uint64(now.UnixMilli()) //nolint:gosec // after 1970
+			base := uint64(now.UnixMilli())
 			after.Generation += base
 			t.Generation += base
 		}
 		out.BreakerRecord = after
-		if same(before.BreakerRecord, after) {
-			return nil
+		b := &pgx.Batch{}
+		if !same(before.BreakerRecord, after) {
+			s.keep(b, scope, after, t)
 		}
-		return s.keep(ctx, tx, scope, after, t)
+		more(b)
+		return send(ctx, tx, b)
 	})
 	if err != nil {
 		return out, now, fmt.Errorf("update breaker: %w", err)
@@ -89,7 +96,8 @@ func (s *Scopes) Update(ctx context.Context, scope string, change resilience.Cha
 	return out, now, nil
 }
 
-func (s *Scopes) keep(ctx context.Context, tx pgx.Tx, scope string, r resilience.BreakerRecord, t resilience.Transition) error {
+// keep adds the statements that write a breaker and its change to b.
+func (s *Scopes) keep(b *pgx.Batch, scope string, r resilience.BreakerRecord, t resilience.Transition) {
 	state := r.State
 	if state == "" {
 		state = resilience.Closed
@@ -99,21 +107,19 @@ func (s *Scopes) keep(ctx context.Context, tx pgx.Tx, scope string, r resilience
 	if r.Forced != nil {
 		by, why, until = &r.Forced.Who, &r.Forced.Why, null(r.Forced.Until)
 	}
-	b := &pgx.Batch{}
-	b.Queue(writeBreaker, scope, string(state), int64(r.Generation), string(r.Reason), r.ChangedAt, r.OpenCount, null(r.OpenUntil), //nolint:gosec // counts up from milliseconds
-		int64(r.Probes), r.Probing, null(r.LeaseUntil), r.Successes, r.Neutral, by, why, until) //nolint:gosec // counts calls
+	b.Queue(writeBreaker, scope, string(state), int64(r.Generation), string(r.Reason), r.ChangedAt, r.OpenCount, null(r.OpenUntil),
+		int64(r.Probes), r.Probing, null(r.LeaseUntil), r.Successes, r.Neutral, by, why, until)
 	if t.Changed() {
 		by, why := (*string)(nil), (*string)(nil)
 		if t.By != nil {
 			by, why = &t.By.Who, &t.By.Why
 		}
-		b.Queue(writeBreakerEvent, t.At, int64(t.Generation), scope, string(t.From), string(t.To), string(t.Reason), s.node.String(), by, why, null(t.Until)) //nolint:gosec // as above
+		b.Queue(writeBreakerEvent, t.At, int64(t.Generation), scope, string(t.From), string(t.To), string(t.Reason), s.node.String(), by, why, null(t.Until))
 		if t.To == resilience.Closed {
 			b.Queue(releaseWaits, scope, releaseRate, releaseMost)
 		}
 	}
 	b.Queue("select pg_notify($1, '')", ScopesChannel)
-	return send(ctx, tx, b)
 }
 
 // releaseRate is how many deliveries a second that wait for their account's repair
@@ -151,7 +157,7 @@ func scanBreaker(row pgx.CollectableRow) (resilience.ScopeRecord, error) {
 	var generation, probes int64
 	err := row.Scan(&r.Scope, &r.State, &generation, &r.Reason, &r.ChangedAt, &r.OpenCount, &open, &probes, &r.Probing, &lease,
 		&r.Successes, &r.Neutral, &by, &why, &until)
-	r.Generation, r.Probes = uint64(generation), uint64(probes) //nolint:gosec // never negative
+	r.Generation, r.Probes = uint64(generation), uint64(probes)
 	r.OpenUntil, r.LeaseUntil = zero(open), zero(lease)
 	if by != nil {
 		r.Forced = &resilience.Override{Who: *by, Why: zero(why), Until: zero(until)}
@@ -184,9 +190,9 @@ func (s *Scopes) Report(ctx context.Context, tallies []resilience.ScopeTally) (m
 	var streak, calls, failures, slow []int32
 	under := map[string]uint64{}
 	for _, t := range tallies {
-		scopes, generation = append(scopes, t.Scope), append(generation, int64(t.Generation)) //nolint:gosec // counts up from milliseconds
-		streak, calls = append(streak, int32(t.Streak)), append(calls, int32(t.Calls))        //nolint:gosec // a minute's calls
-		failures, slow = append(failures, int32(t.Failures)), append(slow, int32(t.Slow))     //nolint:gosec // as above
+		scopes, generation = append(scopes, t.Scope), append(generation, int64(t.Generation))
+		streak, calls = append(streak, int32(t.Streak)), append(calls, int32(t.Calls))
+		failures, slow = append(failures, int32(t.Failures)), append(slow, int32(t.Slow))
 		under[t.Scope] = t.Generation
 	}
 	rows, err := s.store.pool.Query(ctx, writeEvidence, scopes, s.node, generation, streak, calls, failures, slow, evidenceAge)
@@ -198,7 +204,7 @@ func (s *Scopes) Report(ctx context.Context, tallies []resilience.ScopeTally) (m
 	var g int64
 	var t resilience.Tally
 	_, err = pgx.ForEachRow(rows, []any{&scope, &g, &t.Streak, &t.Calls, &t.Failures, &t.Slow}, func() error {
-		if uint64(g) == under[scope] { //nolint:gosec // never negative
+		if uint64(g) == under[scope] {
 			sum := sums[scope]
 			sum.Add(t)
 			sums[scope] = sum
