@@ -152,6 +152,22 @@ func (g *Guard) refuses(scopes []Scope, now time.Time) *Denial {
 	return worst
 }
 
+// gated reports whether a gate or pause refuses a call that concerns the scopes.
+func (g *Guard) gated(scopes []Scope, now time.Time) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, s := range scopes {
+		e := g.scopes[s.Name]
+		if e == nil {
+			continue
+		}
+		if _, shut := e.gate.Until(now); shut || e.paused(now) {
+			return true
+		}
+	}
+	return false
+}
+
 // Throttle keeps the scope's gate shut until the instant given; it only ever
 // moves later. It reports whether it did.
 func (g *Guard) Throttle(scope string, until, now time.Time) bool {

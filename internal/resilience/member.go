@@ -8,20 +8,24 @@ import (
 
 // Times and bounds of a [Member].
 const (
-	// localOpen is how long a process stops calling on its own evidence, until the
-	// evidence of all has been looked at.
+	// localOpen is the longest that a process stops calling on its own evidence,
+	// until the evidence of all has been looked at.
 	localOpen = 5 * time.Second
 	// askAgain is when to ask again while another call is claiming a probe, or the
 	// shared state cannot be reached.
 	askAgain = 250 * time.Millisecond
-	// sharedTimeout bounds a verdict's way to the shared state; a probe whose
-	// verdict is lost is given up when its lease ends.
+	// probeWait is the longest that a call waits for another one's probe before it
+	// asks again: the verdict normally comes long before the lease ends, and the
+	// next probe must not wait for new traffic.
+	probeWait = 5 * time.Second
+	// sharedTimeout bounds the way of a claim or verdict to the shared state; a
+	// probe whose claim or verdict is lost is given up when its lease ends.
 	sharedTimeout = 2 * time.Second
 	// rampStep and rampFor: after a breaker closed, a process has 1, 2, 4, … calls
 	// of its scope under way at once, doubling each step.
 	rampStep = 4 * time.Second
 	rampFor  = 30 * time.Second
-	// maxMemberScopes bounds how many scopes are watched.
+	// maxMemberScopes bounds how many scopes are watched, and how many gates.
 	maxMemberScopes = 20_000
 )
 
@@ -44,28 +48,11 @@ type Member struct {
 	kick   chan struct{}
 }
 
-// scopeView is what a process knows of one scope's shared breaker. Its instants
-// are the process's own.
-type scopeView struct {
-	cfg        BreakerConfig
-	record     BreakerRecord
-	openUntil  time.Time
-	leaseUntil time.Time
-	changedAt  time.Time
-	closedAt   time.Time // when it closed; zero where calls need no ramp
-	window     Window
-	dirty      bool
-	claiming   bool
-	inFlight   int
-	refused    int       // calls refused since it was shut
-	shutUntil  time.Time // the latest end of a refusal
-}
-
 // NewMember returns a process's part in the given shared state. rand returns a
 // random number in [0, 1) and must be safe for concurrent use.
 func NewMember(shared Shared, rand func() float64) *Member {
 	return &Member{
-		shared: shared, guard: NewGuard(GuardConfig{Rand: rand}), rand: rand, scopes: map[string]*scopeView{},
+		shared: shared, guard: NewGuard(GuardConfig{MaxScopes: maxMemberScopes, Rand: rand}), rand: rand, scopes: map[string]*scopeView{},
 		gates: map[string]time.Time{}, kick: make(chan struct{}, 1),
 	}
 }
@@ -86,13 +73,16 @@ func (m *Member) kickNow() {
 type Pass struct {
 	member *Member
 	ticket Ticket
-	scopes []passScope
+	all    []Scope
+	scopes []passScope // those with breakers
 }
 
 type passScope struct {
 	Scope
 	generation uint64
-	permit     Permit // of a probe
+	counted    bool      // among those in flight
+	permit     Permit    // of a probe
+	until      time.Time // the probe's lease
 }
 
 // Probe reports whether the call is a probe of a shared breaker.
@@ -108,20 +98,11 @@ func (p *Pass) Probe() bool {
 // Admit asks for leave to make one call that concerns all of the scopes; see
 // [Guard.Admit]. It asks the shared state only where a probe is due.
 func (m *Member) Admit(ctx context.Context, scopes []Scope, now time.Time) (*Pass, *Denial) {
-	local := make([]Scope, len(scopes))
-	for i, s := range scopes {
-		local[i] = s
-		if s.Breaker != nil {
-			cfg := *s.Breaker
-			cfg.OpenFor, cfg.OpenCap, cfg.RejectedFor, cfg.Successes = localOpen, localOpen, localOpen, 1
-			local[i].Breaker = &cfg
-		}
-	}
-	ticket, denial := m.guard.Admit(local, now)
+	ticket, denial := m.guard.Admit(m.localScopes(scopes, now), now)
 	if denial != nil {
 		return nil, m.spread(denial, now)
 	}
-	p := &Pass{member: m, ticket: ticket}
+	p := &Pass{member: m, ticket: ticket, all: scopes}
 	for _, s := range scopes {
 		if s.Breaker == nil {
 			continue
@@ -132,6 +113,33 @@ func (m *Member) Admit(ctx context.Context, scopes []Scope, now time.Time) (*Pas
 		}
 	}
 	return p, nil
+}
+
+// localScopes returns the scopes as this process guards them for itself. What an
+// operator forced closed is left to its gates.
+func (m *Member) localScopes(scopes []Scope, now time.Time) []Scope {
+	local := make([]Scope, len(scopes))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i, s := range scopes {
+		if s.Breaker != nil {
+			s.Breaker = localConfig(s.Breaker)
+			if v := m.scopes[s.Name]; v != nil && v.forcedNow(now) && v.record.State != Open {
+				s.Breaker = nil
+			}
+		}
+		local[i] = s
+	}
+	return local
+}
+
+// localConfig holds a process back on its own evidence for localOpen at most, the
+// lengthening at random included.
+func localConfig(shared *BreakerConfig) *BreakerConfig {
+	cfg := *shared
+	cfg.OpenFor = localOpen * 10 / (10 + openJitter*10)
+	cfg.OpenCap, cfg.RejectedFor, cfg.ProbeLease, cfg.Successes = cfg.OpenFor, localOpen, localOpen, 1
+	return &cfg
 }
 
 // admit asks one shared breaker and adds it to the pass.
@@ -145,62 +153,27 @@ func (m *Member) admit(ctx context.Context, p *Pass, s Scope, now time.Time) *De
 	}
 	v.cfg = *s.Breaker
 	denial, claim := v.ask(s.Name, now)
-	if denial == nil && !claim {
+	switch {
+	case claim:
+		v.claiming = true
+	case denial == nil:
 		v.inFlight++
-		p.scopes = append(p.scopes, passScope{Scope: s, generation: v.record.Generation})
+		p.scopes = append(p.scopes, passScope{Scope: s, generation: v.record.Generation, counted: true})
+	case denial.Kind == KindRamp:
+		denial.Until = denial.Until.Add(time.Duration(m.rand() * float64(rampStep)))
 	}
-	v.claiming = v.claiming || claim
 	m.mu.Unlock()
 	if !claim {
 		return denial
 	}
-	return m.claim(ctx, p, s, now)
+	return m.claim(ctx, p, s, v, now)
 }
 
-// ask decides from what is known whether a call may start, or whether a probe
-// must be claimed for it.
-func (v *scopeView) ask(name string, now time.Time) (d *Denial, claim bool) {
-	refuse := func(until time.Time) (*Denial, bool) {
-		return &Denial{Scope: name, Kind: KindBreaker, Until: until}, false
-	}
-	switch v.record.State {
-	case Open:
-		switch {
-		case v.openUntil.IsZero():
-			return refuse(time.Time{})
-		case now.Before(v.openUntil):
-			return refuse(v.openUntil)
-		}
-	case HalfOpen:
-		if v.record.Probing && now.Before(v.leaseUntil) {
-			return refuse(v.leaseUntil)
-		}
-	case Closed, "":
-		if v.record.Forced != nil {
-			return nil, false
-		}
-		if limit := v.ramp(now); limit > 0 && v.inFlight >= limit {
-			return &Denial{Scope: name, Kind: KindRamp, Until: now.Add(askAgain)}, false
-		}
-		return nil, false
-	}
-	if v.claiming {
-		return refuse(now.Add(askAgain))
-	}
-	return nil, true
-}
-
-// ramp returns how many calls may be under way since the breaker closed; 0 for
-// no limit.
-func (v *scopeView) ramp(now time.Time) int {
-	if v.closedAt.IsZero() || now.Sub(v.closedAt) >= rampFor {
-		return 0
-	}
-	return 1 << (now.Sub(v.closedAt) / rampStep)
-}
-
-// claim asks the shared state for the probe of a breaker whose time is over.
-func (m *Member) claim(ctx context.Context, p *Pass, s Scope, now time.Time) *Denial {
+// claim asks the shared state for the probe of a breaker whose time is over. The
+// view stays while it is claiming.
+func (m *Member) claim(ctx context.Context, p *Pass, s Scope, v *scopeView, now time.Time) *Denial {
+	ctx, cancel := context.WithTimeout(ctx, sharedTimeout)
+	defer cancel()
 	var permit Permit
 	var ok bool
 	record, sharedNow, err := m.shared.Update(ctx, s.Name, func(r BreakerRecord, now time.Time) (BreakerRecord, Transition) {
@@ -211,7 +184,6 @@ func (m *Member) claim(ctx context.Context, p *Pass, s Scope, now time.Time) *De
 	})
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	v := m.view(s.Name)
 	v.claiming = false
 	if err != nil {
 		return &Denial{Scope: s.Name, Kind: KindBreaker, Until: now.Add(askAgain)}
@@ -225,8 +197,38 @@ func (m *Member) claim(ctx context.Context, p *Pass, s Scope, now time.Time) *De
 		return d
 	}
 	v.inFlight++
-	p.scopes = append(p.scopes, passScope{Scope: s, generation: record.Generation, permit: permit})
+	p.scopes = append(p.scopes, passScope{
+		Scope: s, generation: record.Generation, counted: true, permit: permit,
+		// The lease began after now, so that this is early rather than late.
+		until: now.Add(record.LeaseUntil.Sub(sharedNow)),
+	})
 	return nil
+}
+
+// Start is asked right before the call, since some time may have passed since it
+// was admitted. It reports false if the call must not be made after all: a gate
+// was shut meanwhile, a breaker opened, or a probe's lease is over. The pass has
+// to be withdrawn then. until is when a probe's call must be over, lest another
+// one is under way beside it; it is zero for other calls.
+func (p *Pass) Start(now time.Time) (until time.Time, ok bool) {
+	m := p.member
+	if m == nil || m.guard.gated(p.all, now) {
+		return time.Time{}, false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, s := range p.scopes {
+		if s.permit.Probe() {
+			if until.IsZero() || s.until.Before(until) {
+				until = s.until
+			}
+			continue
+		}
+		if v := m.scopes[s.Name]; v != nil && v.record.Generation != s.generation && v.shut() {
+			return time.Time{}, false
+		}
+	}
+	return until, until.IsZero() || now.Before(until)
 }
 
 // Done reports what the call told and how long it took.
@@ -236,11 +238,11 @@ func (p *Pass) Done(ctx context.Context, e Evidence, took time.Duration, now tim
 		return
 	}
 	p.member = nil
-	p.ticket.Done(e, now)
+	p.ticket.Done(Evidence{Verdict: e.Verdict}, now)
 	for _, s := range p.scopes {
 		slow := s.Breaker.SlowCall > 0 && took >= s.Breaker.SlowCall
-		m.count(s, e, slow, now)
-		if s.permit.Probe() || e.Verdict == Rejected {
+		counts := m.count(s, e, slow, now)
+		if s.permit.Probe() || counts && e.Verdict == Rejected {
 			m.verdict(ctx, s, e, now)
 		}
 	}
@@ -251,28 +253,31 @@ func (p *Pass) Withdraw(ctx context.Context, now time.Time) {
 	p.Done(ctx, Evidence{Verdict: None}, 0, now)
 }
 
-// count adds a call to the evidence about a scope.
-func (m *Member) count(s passScope, e Evidence, slow bool, now time.Time) {
+// count adds a call to the evidence about a scope and reports whether it may
+// count: its generation is the current one as far as this process knows.
+func (m *Member) count(s passScope, e Evidence, slow bool, now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	v := m.scopes[s.Name]
+	speaks := e.Verdict == Failure || e.Verdict == Success
 	if v == nil {
-		if e.Verdict != Failure && e.Verdict != Success || len(m.scopes) >= maxMemberScopes {
-			return
+		if v = m.viewIf(s.Name, speaks); v == nil {
+			return s.generation == 0
 		}
-		v = m.view(s.Name)
-		v.inFlight++ // it was admitted unseen
 	}
 	v.cfg = *s.Breaker
-	v.inFlight = max(v.inFlight-1, 0)
-	if s.permit.Probe() || s.generation != v.record.Generation {
-		return
+	if s.counted {
+		v.inFlight = max(v.inFlight-1, 0)
+	}
+	if s.permit.Probe() || s.generation != v.record.Generation || v.forcedNow(now) {
+		return false
 	}
 	v.window.Add(e.Verdict, slow, now)
-	v.dirty = v.dirty || e.Verdict == Failure || e.Verdict == Success
+	v.dirty = v.dirty || speaks
 	if e.Verdict == Failure && v.window.streak >= orDefault(v.cfg.Failures, DefaultFailures) {
 		m.kickNow()
 	}
+	return true
 }
 
 // verdict tells the shared breaker what its probe found, or that the account is
@@ -296,14 +301,4 @@ func (m *Member) verdict(ctx context.Context, s passScope, e Evidence, now time.
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.learn(record, sharedNow, now)
-}
-
-// view returns what is known of a scope, made if need be.
-func (m *Member) view(scope string) *scopeView {
-	v := m.scopes[scope]
-	if v == nil {
-		v = &scopeView{}
-		m.scopes[scope] = v
-	}
-	return v
 }

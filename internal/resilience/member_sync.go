@@ -18,7 +18,10 @@ const maxFlush = 2000
 // learn takes over a record as it was at sharedNow, which is now here. The lock
 // is held.
 func (m *Member) learn(r ScopeRecord, sharedNow, now time.Time) {
-	v := m.view(r.Scope)
+	v := m.viewIf(r.Scope, r.State != Closed || r.Forced != nil || m.scopes[r.Scope] != nil || len(m.scopes) < maxMemberScopes)
+	if v == nil {
+		return
+	}
 	// A record of generation 0 is one that was forgotten after it had long been
 	// closed; any other lower one is older than what is known.
 	if r.Generation != 0 && r.Generation < v.record.Generation ||
@@ -47,7 +50,10 @@ func (m *Member) learn(r ScopeRecord, sharedNow, now time.Time) {
 		}
 	}
 	v.record, v.changedAt = r.BreakerRecord, here(r.ChangedAt)
-	v.openUntil, v.leaseUntil = here(r.OpenUntil), here(r.LeaseUntil)
+	v.openUntil, v.leaseUntil, v.forcedTill = here(r.OpenUntil), here(r.LeaseUntil), time.Time{}
+	if r.Forced != nil {
+		v.forcedTill = here(r.Forced.Until)
+	}
 }
 
 func (m *Member) note(t ScopeTransition) {
@@ -74,16 +80,24 @@ func (m *Member) Throttle(scope string, until, now time.Time) {
 		return
 	}
 	m.mu.Lock()
-	m.gates[scope] = until
+	m.shut(scope, until)
 	m.mu.Unlock()
 	m.kickNow()
 }
 
-// Refresh learns what the other processes changed.
+// shut keeps a gate for the next flush. The lock is held.
+func (m *Member) shut(scope string, until time.Time) {
+	if at, known := m.gates[scope]; until.After(at) && (known || len(m.gates) < maxMemberScopes) {
+		m.gates[scope] = until
+	}
+}
+
+// Refresh learns what the other processes changed. now is the time before it.
 func (m *Member) Refresh(ctx context.Context, now time.Time) error {
 	m.mu.Lock()
 	since := m.since
 	m.mu.Unlock()
+	asked := time.Now()
 	c, err := m.shared.Changed(ctx, since)
 	if err != nil {
 		return err
@@ -95,6 +109,9 @@ func (m *Member) Refresh(ctx context.Context, now time.Time) error {
 	// What a transaction wrote may be seen after what a later one did.
 	m.since = c.Now.Add(-overlap)
 	m.mu.Unlock()
+	// When the shared clock was read, on the way there and back, is not known. Taken
+	// for the end, no gate opens too early; a breaker is asked about again anyhow.
+	now = now.Add(time.Since(asked))
 	for _, g := range c.Gates {
 		m.guard.Throttle(g.Scope, now.Add(g.Until.Sub(c.Now)), now)
 	}
@@ -120,29 +137,46 @@ func (m *Member) Flush(ctx context.Context, now time.Time) error {
 	}
 	sums, reportErr := m.shared.Report(ctx, tallies)
 	if reportErr != nil {
-		m.mu.Lock()
-		for _, t := range tallies {
-			m.view(t.Scope).dirty = true
-		}
-		m.mu.Unlock()
+		m.again(tallies...)
 		return errors.Join(err, reportErr)
 	}
 	for _, t := range tallies {
-		m.mu.Lock()
-		cfg := m.view(t.Scope).cfg
-		m.mu.Unlock()
-		why, trips := cfg.Trips(sums[t.Scope])
-		if !trips {
-			continue
-		}
-		if tripErr := m.trip(ctx, t, cfg, why, now, false); tripErr != nil {
-			err = errors.Join(err, tripErr)
+		cfg, known := m.config(t.Scope)
+		if why, trips := cfg.Trips(sums[t.Scope]); known && trips {
+			if tripErr := m.trip(ctx, t, cfg, why, now); tripErr != nil {
+				m.again(t)
+				err = errors.Join(err, tripErr)
+			}
 		}
 	}
 	return err
 }
 
-func (m *Member) trip(ctx context.Context, t ScopeTally, cfg BreakerConfig, why Reason, now time.Time, again bool) error {
+// again has evidence handed in once more.
+func (m *Member) again(tallies ...ScopeTally) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, t := range tallies {
+		if v := m.scopes[t.Scope]; v != nil {
+			v.dirty = true
+		}
+	}
+}
+
+func (m *Member) config(scope string) (cfg BreakerConfig, known bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	v := m.scopes[scope]
+	if v == nil {
+		return cfg, false
+	}
+	return v.cfg, true
+}
+
+// trip opens a breaker, unless its generation is no longer the one under which
+// the evidence was gathered. What it is instead is learned, and newer evidence has
+// to come.
+func (m *Member) trip(ctx context.Context, t ScopeTally, cfg BreakerConfig, why Reason, now time.Time) error {
 	record, sharedNow, err := m.shared.Update(ctx, t.Scope, func(r BreakerRecord, now time.Time) (BreakerRecord, Transition) {
 		b := RestoreBreaker(cfg, r)
 		change := b.Trip(t.Generation, why, Evidence{Verdict: Failure}, now, m.rand())
@@ -154,11 +188,11 @@ func (m *Member) trip(ctx context.Context, t ScopeTally, cfg BreakerConfig, why 
 	m.mu.Lock()
 	m.learn(record, sharedNow, now)
 	m.mu.Unlock()
-	if record.Generation != t.Generation && record.State == Closed && !again {
-		// What was known was out of date: the record had been forgotten, or this
-		// process had not heard of a change. The evidence is from after it.
-		t.Generation = record.Generation
-		return m.trip(ctx, t, cfg, why, now, true)
+	if record.Generation == 0 && t.Generation != 0 {
+		// The record was forgotten after it had been closed for long. All that was
+		// seen since is still true, and is handed in as of no generation.
+		m.again(t)
+		m.kickNow()
 	}
 	return nil
 }
@@ -181,7 +215,7 @@ func (m *Member) collect(now time.Time) (map[string]time.Duration, []ScopeTally)
 		switch {
 		case v.dirty:
 			tallies = append(tallies, ScopeTally{name, v.record.Generation, t})
-		case t.Calls == 0 && v.inFlight == 0 && !now.Before(v.shutUntil) && v.forgotten(now):
+		case t.Calls == 0 && v.unused() && !now.Before(v.shutUntil) && v.forgotten(now):
 			delete(m.scopes, name)
 		}
 	}
@@ -203,9 +237,7 @@ func (m *Member) giveBack(gates map[string]time.Duration, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for scope, left := range gates {
-		if until := now.Add(left); until.After(m.gates[scope]) {
-			m.gates[scope] = until
-		}
+		m.shut(scope, now.Add(left))
 	}
 }
 
@@ -221,12 +253,9 @@ func (m *Member) spread(d *Denial, now time.Time) *Denial {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	v := m.scopes[d.Scope]
+	v := m.view(d.Scope)
 	if v == nil {
-		if len(m.scopes) >= maxMemberScopes {
-			return d
-		}
-		v = m.view(d.Scope)
+		return d
 	}
 	if !now.Before(v.shutUntil) {
 		v.refused = 0
@@ -241,75 +270,3 @@ func (m *Member) spread(d *Denial, now time.Time) *Denial {
 
 // maxSpread is the most seconds by which the end of a denial is moved.
 const maxSpread = 60
-
-// forgotten reports whether a breaker has been closed for so long that its record
-// is gone everywhere.
-func (v *scopeView) forgotten(now time.Time) bool {
-	return v.record.Generation == 0 ||
-		v.record.State == Closed && v.record.Forced == nil && now.Sub(v.changedAt) > 2*DefaultHealthy
-}
-
-// Held returns the scopes for which no call may start now, and those whose
-// breaker waits for a probe, of which one call at a time may.
-func (m *Member) Held(now time.Time) (held, probing []string) {
-	for _, s := range m.guard.Snapshot(now) {
-		if s.Paused != nil || s.GateUntil.After(now) || s.Breaker.State == Open && s.Breaker.OpenUntil.After(now) {
-			held = append(held, s.Scope)
-		}
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for name, v := range m.scopes {
-		switch d, claim := v.ask(name, now); {
-		case claim:
-			probing = append(probing, name)
-		case d != nil && d.Kind == KindBreaker:
-			held = append(held, name)
-		}
-	}
-	return held, probing
-}
-
-// Snapshot shows the scopes that are not well, by name. Breakers are the shared
-// ones, in this process's time; gates and pauses are those it knows of.
-func (m *Member) Snapshot(now time.Time) []ScopeState {
-	states := map[string]ScopeState{}
-	for _, s := range m.guard.Snapshot(now) {
-		s.Breaker = BreakerStatus{State: Closed}
-		states[s.Scope] = s
-	}
-	m.mu.Lock()
-	for name, v := range m.scopes {
-		if v.record.Generation == 0 {
-			continue
-		}
-		s := states[name]
-		s.Scope = name
-		s.Breaker = v.status(now)
-		states[name] = s
-	}
-	m.mu.Unlock()
-	out := make([]ScopeState, 0, len(states))
-	for _, s := range states {
-		out = append(out, s)
-	}
-	slices.SortFunc(out, func(a, b ScopeState) int { return strings.Compare(a.Scope, b.Scope) })
-	return out
-}
-
-func (v *scopeView) status(now time.Time) BreakerStatus {
-	s := BreakerStatus{
-		State: v.record.State, Generation: v.record.Generation, Reason: v.record.Reason, OpenCount: v.record.OpenCount,
-		Failures: v.window.Tally(now).Streak, Forced: v.record.Forced, ChangedAt: v.changedAt,
-	}
-	if s.State == "" {
-		s.State = Closed
-	}
-	if s.State == Open {
-		s.OpenUntil = v.openUntil
-	}
-	if v.record.Probing && now.Before(v.leaseUntil) {
-		s.ProbeUntil = v.leaseUntil
-	}
-	return s
-}

@@ -39,6 +39,9 @@ func (w *Window) Add(v Verdict, slow bool, now time.Time) {
 	case Success:
 		w.streak = 0
 	case Failure:
+		if now.Sub(w.streakAt) >= WindowWidth {
+			w.streak = 0
+		}
 		w.streak++
 		w.streakAt = now
 	case None, Neutral, Rejected:
@@ -65,7 +68,8 @@ func (w *Window) Tally(now time.Time) Tally {
 		t.Streak, t.StreakAt = w.streak, w.streakAt
 	}
 	for _, b := range w.buckets {
-		if now.Sub(b.begins) < WindowWidth {
+		// One far ahead of now is from before the clock was set back.
+		if age := now.Sub(b.begins); age < WindowWidth && age > -bucketWidth {
 			t.Calls, t.Failures, t.Slow = t.Calls+b.calls, t.Failures+b.failures, t.Slow+b.slow
 		}
 	}
@@ -80,8 +84,11 @@ func (w *Window) Clear() { *w = Window{} }
 type Sum struct {
 	Streak                int // of all processes together
 	Calls, Failures, Slow int
-	Nodes                 int // that had answers
-	Failing               int // that saw failures and no success since
+
+	Nodes   int // processes that had answers
+	Failing int // those that saw failures and no success since
+	Failed  int // those that saw any failures
+	Slowed  int // those that saw slow calls
 }
 
 // Add joins one process's tally.
@@ -92,25 +99,24 @@ func (s *Sum) Add(t Tally) {
 	s.Nodes++
 	s.Streak += t.Streak
 	s.Calls, s.Failures, s.Slow = s.Calls+t.Calls, s.Failures+t.Failures, s.Slow+t.Slow
-	if t.Streak > 0 {
-		s.Failing++
-	}
+	s.Failing, s.Failed, s.Slowed = s.Failing+anyOf(t.Streak), s.Failed+anyOf(t.Failures), s.Slowed+anyOf(t.Slow)
 }
 
+// anyOf is 1 where there are any.
+func anyOf(n int) int { return min(n, 1) }
+
 // Trips reports whether the evidence opens a breaker, and why. Where two or more
-// processes have answers, two of them must see failures: one sick process must
-// not cut the others off. It protects itself with a guard of its own.
+// processes have answers, two of them must see it: one sick process must not cut
+// the others off. It protects itself with a guard of its own.
 func (c BreakerConfig) Trips(s Sum) (Reason, bool) {
-	if s.Nodes >= 2 && s.Failing < 2 {
-		return "", false
-	}
+	quorum := min(s.Nodes, 2)
 	switch {
-	case s.Streak >= orDefault(c.Failures, DefaultFailures):
+	case s.Streak >= orDefault(c.Failures, DefaultFailures) && s.Failing >= quorum:
 		return ReasonFailures, true
 	case s.Calls < orDefault(c.MinCalls, DefaultMinCalls):
-	case c.FailureRate > 0 && float64(s.Failures) >= c.FailureRate*float64(s.Calls):
+	case c.FailureRate > 0 && float64(s.Failures) >= c.FailureRate*float64(s.Calls) && s.Failed >= quorum:
 		return ReasonFailureRate, true
-	case c.SlowRate > 0 && float64(s.Slow) >= c.SlowRate*float64(s.Calls):
+	case c.SlowRate > 0 && float64(s.Slow) >= c.SlowRate*float64(s.Calls) && s.Slowed >= quorum:
 		return ReasonSlow, true
 	}
 	return "", false

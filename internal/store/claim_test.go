@@ -99,7 +99,10 @@ func TestAClaimIsRefusedWhereNothingMayBeSent(t *testing.T) {
 		{"suppressed once", suppress("now() - interval '1 hour'"), 1},
 	} {
 		a := row(project("p-" + uuid.NewString()[:8]))
-		other := row(project(a.Notification.Project), func(a *store.Acceptance) { a.Notification.Chain[0].Channel = notify.WhatsApp; a.Notification.To.WhatsApp = "+15005550006" })
+		other := row(project(a.Notification.Project), func(a *store.Acceptance) {
+			a.Notification.Chain[0].Channel = notify.WhatsApp
+			a.Notification.To.WhatsApp = "+15005550006"
+		})
 		deliveries := d.accept(a, other)
 		c.prepare(deliveries[0])
 		got := d.tryClaim(claimOf(deliveries[0]), claimOf(deliveries[1]))

@@ -131,7 +131,9 @@ func TestACancelMissesNothingThatMovesMeanwhile(t *testing.T) {
 	t.Parallel()
 	d := open(t)
 	rival := openAt(t, d.url)
-	chain := func(a *store.Acceptance) { a.Notification.Chain = append(a.Notification.Chain, notify.Step{Channel: notify.Email}) }
+	chain := func(a *store.Acceptance) {
+		a.Notification.Chain = append(a.Notification.Chain, notify.Step{Channel: notify.Email})
+	}
 	for _, c := range []struct {
 		name   string
 		result func(store.Acceptance, store.Claimed) store.Result
@@ -179,7 +181,9 @@ func TestACancelMissesNothingThatMovesMeanwhile(t *testing.T) {
 func TestACancelStopsTheStepThatARecordIsJustStarting(t *testing.T) {
 	t.Parallel()
 	d := open(t)
-	a := row(func(a *store.Acceptance) { a.Notification.Chain = append(a.Notification.Chain, notify.Step{Channel: notify.Email}) })
+	a := row(func(a *store.Acceptance) {
+		a.Notification.Chain = append(a.Notification.Chain, notify.Step{Channel: notify.Email})
+	})
 	claimed := d.claim(d.accept(a)[0])
 	d.exec(`create function dispatcher.pause() returns trigger language plpgsql as $$
 		begin perform pg_advisory_xact_lock(4711); return null; end $$`)

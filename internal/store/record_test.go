@@ -70,7 +70,9 @@ func (d *db) events() []string {
 func TestARecordMayBeRepeatedWhenItsCommitWasNotConfirmed(t *testing.T) {
 	t.Parallel()
 	d := open(t)
-	a := row(func(a *store.Acceptance) { a.Notification.Chain = append(a.Notification.Chain, notify.Step{Channel: notify.Email}) })
+	a := row(func(a *store.Acceptance) {
+		a.Notification.Chain = append(a.Notification.Chain, notify.Step{Channel: notify.Email})
+	})
 	failing := d.claim(d.accept(a)[0])
 	retrying := d.claim(d.accept(row())[0])
 	results := []store.Result{

@@ -10,7 +10,8 @@ import (
 
 // deleteNotifications takes the events along: no key leads from them to their
 // notification, since events must cost little to write, and to look for those
-// left behind would mean to walk them all.
+// left behind would mean to walk them all. How far they reached is noted, for
+// readers of the events who come too late for them.
 const deleteNotifications = `
 with gone as (
   delete from dispatcher.notifications where id in (
@@ -22,7 +23,11 @@ with gone as (
     for update skip locked)
   returning id
 ), told as (
-  delete from dispatcher.events e using gone where e.notification_id = gone.id
+  delete from dispatcher.events e using gone where e.notification_id = gone.id returning e.project, e.id
+), horizons as (
+  insert into dispatcher.event_horizons as h (project, id)
+  select project, max(id) from told group by project order by project
+  on conflict (project) do update set id = greatest(h.id, excluded.id)
 )
 select from gone`
 

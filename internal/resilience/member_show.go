@@ -1,0 +1,72 @@
+package resilience
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// Held returns the scopes for which no call may start now, and those whose
+// breaker waits for a probe, of which one call at a time may.
+func (m *Member) Held(now time.Time) (held, probing []string) {
+	for _, s := range m.guard.Snapshot(now) {
+		if s.Paused != nil || s.GateUntil.After(now) || s.Breaker.State == Open && s.Breaker.OpenUntil.After(now) {
+			held = append(held, s.Scope)
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name, v := range m.scopes {
+		switch d, claim := v.ask(name, now); {
+		case claim:
+			probing = append(probing, name)
+		case d != nil && d.Kind == KindBreaker:
+			held = append(held, name)
+		}
+	}
+	return held, probing
+}
+
+// Snapshot shows the scopes that are not well, by name. Breakers are the shared
+// ones, in this process's time; gates and pauses are those it knows of.
+func (m *Member) Snapshot(now time.Time) []ScopeState {
+	states := map[string]ScopeState{}
+	for _, s := range m.guard.Snapshot(now) {
+		s.Breaker = BreakerStatus{State: Closed}
+		states[s.Scope] = s
+	}
+	m.mu.Lock()
+	for name, v := range m.scopes {
+		if v.record.Generation == 0 {
+			continue
+		}
+		s := states[name]
+		s.Scope = name
+		s.Breaker = v.status(now)
+		states[name] = s
+	}
+	m.mu.Unlock()
+	out := make([]ScopeState, 0, len(states))
+	for _, s := range states {
+		out = append(out, s)
+	}
+	slices.SortFunc(out, func(a, b ScopeState) int { return strings.Compare(a.Scope, b.Scope) })
+	return out
+}
+
+func (v *scopeView) status(now time.Time) BreakerStatus {
+	s := BreakerStatus{
+		State: v.record.State, Generation: v.record.Generation, Reason: v.record.Reason, OpenCount: v.record.OpenCount,
+		Failures: v.window.Tally(now).Streak, Forced: v.record.Forced, ChangedAt: v.changedAt,
+	}
+	if s.State == "" {
+		s.State = Closed
+	}
+	if s.State == Open {
+		s.OpenUntil = v.openUntil
+	}
+	if v.record.Probing && now.Before(v.leaseUntil) {
+		s.ProbeUntil = v.leaseUntil
+	}
+	return s
+}
