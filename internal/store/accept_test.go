@@ -137,7 +137,7 @@ func TestAScheduledNotificationWaitsWithoutAJob(t *testing.T) {
 	}
 	want := []store.Wait{{
 		DeliveryID: delivery.DeliveryID, Project: "default", Channel: notify.SMS, Priority: notify.Normal,
-		Reason: notify.WaitScheduled, Since: a.Notification.CreatedAt, Due: due,
+		Reason: notify.WaitScheduled, Since: a.Notification.CreatedAt, Until: due, Due: due,
 	}}
 	if diff := cmp.Diff(want, d.get(delivery.Notification).Waits); diff != "" {
 		t.Errorf("waits (-want +got):\n%s", diff)

@@ -1,8 +1,11 @@
 package store
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -58,6 +61,8 @@ func (s *Store) Claim(ctx context.Context, node uuid.UUID, claims []Claim, durab
 		account      []string
 		claim        []uuid.UUID
 	)
+	// In one order everywhere, so that two nodes do not lock crosswise.
+	claims = slices.SortedFunc(slices.Values(claims), func(a, b Claim) int { return compareIDs(a.DeliveryID, b.DeliveryID) })
 	for _, c := range claims {
 		ids, step, target = append(ids, c.Notification), append(step, c.Step), append(target, c.Target)
 		turn, account = append(turn, c.Turn), append(account, c.Account)
@@ -78,6 +83,11 @@ func (s *Store) Claim(ctx context.Context, node uuid.UUID, claims []Claim, durab
 		return nil, fmt.Errorf("claim: %w", err)
 	}
 	return out, nil
+}
+
+// compareIDs orders deliveries as their primary key does.
+func compareIDs(a, b DeliveryID) int {
+	return cmp.Or(bytes.Compare(a.Notification[:], b.Notification[:]), cmp.Compare(a.Step, b.Step), cmp.Compare(a.Target, b.Target))
 }
 
 // deliveryColumnsOfD lists the columns in the order of [deliveryRow.fields].

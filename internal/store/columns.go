@@ -1,6 +1,7 @@
 package store
 
 import (
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -38,8 +39,13 @@ func queueUpdates(b *pgx.Batch, results []Result) {
 		attempts, throttles, crashes, repeats []int16
 		finished                              []*time.Time
 	)
+	// In one order everywhere, so that two nodes do not lock crosswise.
+	order := make([]*Result, len(results))
 	for i := range results {
-		r := &results[i]
+		order[i] = &results[i]
+	}
+	slices.SortFunc(order, func(a, b *Result) int { return compareIDs(a.DeliveryID, b.DeliveryID) })
+	for _, r := range order {
 		k.add(r.DeliveryID, r.Turn)
 		status, final = append(status, string(r.After.Status)), append(final, r.After.Final)
 		because, finished = append(because, nullText(r.After.Because)), append(finished, null(r.After.FinishedAt))

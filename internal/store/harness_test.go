@@ -122,7 +122,7 @@ func waiting(reason notify.WaitReason, scope string, due time.Time) func(*store.
 			a.Starts = starts(&a.Notification, 0)
 		}
 		for i := range a.Starts {
-			a.Starts[i].Wait = &store.Wait{Reason: reason, Scope: scope, Due: due, Since: a.Notification.CreatedAt}
+			a.Starts[i].Wait = &store.Wait{Reason: reason, Scope: scope, Due: due, Until: due, Since: a.Notification.CreatedAt}
 		}
 	}
 }
@@ -234,7 +234,7 @@ func after0(d store.Delivery, after store.After) store.Result {
 func waitOf(d store.Delivery, reason notify.WaitReason, due time.Time) *store.Wait {
 	return &store.Wait{
 		DeliveryID: d.DeliveryID, Turn: d.Turn + 1, Project: d.Project, Channel: d.Channel, Priority: d.Priority,
-		Reason: reason, Due: due, Since: now(),
+		Reason: reason, Due: due, Until: due, Since: now(),
 	}
 }
 

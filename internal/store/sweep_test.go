@@ -118,7 +118,7 @@ func TestTheSweepLetsWaitAgainWhatMayHaveArrived(t *testing.T) {
 		if diff := cmp.Diff(delivery, got.Deliveries[0]); diff != "" {
 			t.Errorf("%s: the delivery was changed:\n%s", c.status, diff)
 		}
-		want[0].Due, want[0].Since = delivery.EndsAt, got.Waits[0].Since
+		want[0].Due, want[0].Until, want[0].Since = delivery.EndsAt, delivery.EndsAt, got.Waits[0].Since
 		if diff := cmp.Diff(want, got.Waits); diff != "" {
 			t.Errorf("%s: waits (-want +got):\n%s", c.status, diff)
 		}

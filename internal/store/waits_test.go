@@ -14,9 +14,9 @@ import (
 	"github.com/notification-dispatcher/dispatcher/internal/store"
 )
 
-func (d *db) wake(shut store.Shut, limit int) store.Woken {
+func (d *db) wake(limit int) store.Woken {
 	d.t.Helper()
-	woken, err := d.Wake(d.t.Context(), shut, limit)
+	woken, err := d.Wake(d.t.Context(), limit)
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -32,7 +32,7 @@ func TestWakeMovesWhatIsDue(t *testing.T) {
 	due.Starts[0].Scopes = []string{"host/1"}
 	later := row(waiting(notify.WaitBackoff, "main", now().Add(time.Hour)))
 	deliveries := d.accept(due, later)
-	if woken := d.wake(store.Shut{}, 10); woken.Moved != 1 || len(woken.Timers) != 0 {
+	if woken := d.wake(10); woken.Moved != 1 || len(woken.Timers) != 0 {
 		t.Errorf("woken %+v", woken)
 	}
 	got := d.get(due.Notification.ID)
@@ -49,7 +49,7 @@ func TestWakeMovesWhatIsDue(t *testing.T) {
 	if diff := cmp.Diff(item, envelopes[0].Items[0]); diff != "" {
 		t.Errorf("item (-want +got):\n%s", diff)
 	}
-	if woken := d.wake(store.Shut{}, 10); woken.Moved != 0 {
+	if woken := d.wake(10); woken.Moved != 0 {
 		t.Errorf("woken again: %+v", woken)
 	}
 	d.claim(got.Deliveries[0])
@@ -69,7 +69,7 @@ func TestWakeTakesTheUrgentFirstAndThenTheOldest(t *testing.T) {
 	d.accept(rows...)
 	var order []string
 	for range 3 {
-		if woken := d.wake(store.Shut{}, 4); woken.Moved != 4 {
+		if woken := d.wake(4); woken.Moved != 4 {
 			t.Fatalf("woken %+v", woken)
 		}
 		var batch []string
@@ -91,41 +91,71 @@ func TestWakeTakesTheUrgentFirstAndThenTheOldest(t *testing.T) {
 	}
 }
 
-func TestWakeLeavesWhatIsShutUnlessItsTimeIsOver(t *testing.T) {
+// heldBy makes the notification wait until a scope has room, or until its step's
+// time is over.
+func heldBy(scope string, ends time.Time) func(*store.Acceptance) {
+	return func(a *store.Acceptance) {
+		waiting(notify.WaitBreakerOpen, scope, ends)(a)
+		for i := range a.Starts {
+			a.Starts[i].EndsAt = ends
+			a.Starts[i].Wait.Held, a.Starts[i].Wait.Until = true, now().Add(time.Minute)
+		}
+	}
+}
+
+func TestWhatAScopeHoldsMovesWithItsRoomOrWhenItsTimeIsOver(t *testing.T) {
 	t.Parallel()
 	d := open(t)
-	overdue := func(a *store.Acceptance) {
-		for i := range a.Starts {
-			a.Starts[i].EndsAt = now().Add(past)
+	ends := now().Add(30 * time.Minute)
+	d.accept(row(heldBy("main", ends)), row(heldBy("main", ends)), row(project("other"), heldBy("main", ends)),
+		row(priority(notify.High), heldBy("other/host:x", ends)))
+	overdue := row(heldBy("main", now().Add(past)))
+	d.accept(overdue)
+	if woken := d.wake(10); woken.Moved != 1 || d.get(overdue.Notification.ID).Deliveries[0].Status != notify.Queued {
+		t.Errorf("without room %+v moved, want the overdue one alone", woken)
+	}
+	holds, err := d.Holds(t.Context(), 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []store.Hold{
+		{Scope: "main", Priority: notify.Normal, Project: "default", Channel: notify.SMS},
+		{Scope: "main", Priority: notify.Normal, Project: "other", Channel: notify.SMS},
+		{Scope: "other/host:x", Priority: notify.High, Project: "default", Channel: notify.SMS},
+	}
+	if diff := cmp.Diff(want, holds); diff != "" {
+		t.Errorf("holds (-want +got):\n%s", diff)
+	}
+	woken, err := d.WakeHeld(t.Context(), []store.Room{{Hold: want[0], N: 1}, {Hold: want[2], N: 5}})
+	if err != nil || woken.Moved != 2 {
+		t.Errorf("moved %+v, %v; want one of main and one of the host", woken, err)
+	}
+	if left := d.count("select count(*) from dispatcher.waits where held"); left != 2 {
+		t.Errorf("%d still held, want 2", left)
+	}
+}
+
+func TestTheOldestOfAGroupMovesFirst(t *testing.T) {
+	t.Parallel()
+	d := open(t)
+	var ids []uuid.UUID
+	for age := range 3 {
+		a := row(heldBy("main", now().Add(time.Hour)))
+		a.Starts[0].Wait.Since = now().Add(-time.Duration(age) * time.Minute)
+		d.accept(a)
+		ids = append(ids, a.Notification.ID)
+	}
+	holds, err := d.Holds(t.Context(), 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, oldest := range []int{2, 1, 0} {
+		if _, err := d.WakeHeld(t.Context(), []store.Room{{Hold: holds[0], N: 1}}); err != nil {
+			t.Fatal(err)
 		}
-	}
-	email := func(a *store.Acceptance) { a.Notification.Chain[0].Channel = notify.Email }
-	due := now().Add(past)
-	cases := []struct {
-		name string
-		row  store.Acceptance
-		want bool
-	}{
-		{"held by a shut scope", row(waiting(notify.WaitBreakerOpen, "shut", due)), false},
-		{"held by a shut scope and overdue", row(waiting(notify.WaitBreakerOpen, "shut", due), overdue), true},
-		{"held by an open scope", row(waiting(notify.WaitBreakerOpen, "open", due)), true},
-		{"of a paused channel", row(email, waiting(notify.WaitPaused, "", due)), false},
-		{"of a paused channel and overdue", row(email, waiting(notify.WaitPaused, "", due), overdue), true},
-		{"overdue and not due", row(waiting(notify.WaitBreakerOpen, "open", now().Add(time.Hour)), overdue), false},
-	}
-	for _, c := range cases {
-		d.accept(c.row)
-	}
-	timer := row(email, waiting(notify.WaitReceipt, "shut", due))
-	d.accept(timer)
-	woken := d.wake(store.Shut{Scopes: []string{"x", "shut"}, Channels: []notify.Channel{notify.Email}}, 100)
-	for _, c := range cases {
-		if got := d.get(c.row.Notification.ID).Deliveries[0].Status == notify.Queued; got != c.want {
-			t.Errorf("%s: woken is %v, want %v", c.name, got, c.want)
+		if got := d.get(ids[oldest]).Deliveries[0].Status; got != notify.Queued {
+			t.Errorf("number %d is %s", oldest, got)
 		}
-	}
-	if len(woken.Timers) != 1 || woken.Timers[0].Notification != timer.Notification.ID {
-		t.Errorf("timers %+v", woken.Timers)
 	}
 }
 
@@ -134,25 +164,25 @@ func TestATimerIsGivenToOneNodeAndComesAgain(t *testing.T) {
 	d := open(t)
 	a := row(waiting(notify.WaitReconcile, "main", now().Add(past)))
 	delivery := d.accept(a)[0]
-	woken := d.wake(store.Shut{}, 10)
+	woken := d.wake(10)
 	if woken.Moved != 0 || len(woken.Timers) != 1 {
 		t.Fatalf("woken %+v", woken)
 	}
 	want := store.Wait{
 		DeliveryID: delivery.DeliveryID, Project: "default", Channel: notify.SMS, Priority: notify.Normal, Reason: notify.WaitReconcile,
-		Scope: "main", Due: a.Starts[0].Wait.Due, Since: a.Starts[0].Wait.Since,
+		Scope: "main", Due: a.Starts[0].Wait.Due, Until: a.Starts[0].Wait.Due, Since: a.Starts[0].Wait.Since,
 	}
 	if diff := cmp.Diff(want, woken.Timers[0]); diff != "" {
 		t.Errorf("timer (-want +got):\n%s", diff)
 	}
-	if again := openAt(t, d.url).wake(store.Shut{}, 10); len(again.Timers) != 0 {
+	if again := openAt(t, d.url).wake(10); len(again.Timers) != 0 {
 		t.Errorf("another node got the timer too: %+v", again)
 	}
 	if left := time.Until(d.get(a.Notification.ID).Waits[0].Due); left < 5*time.Second || left > 11*time.Second {
 		t.Errorf("the timer comes again in %v", left)
 	}
 	d.exec("update dispatcher.waits set due = now() - interval '1 second'")
-	if again := d.wake(store.Shut{}, 10); len(again.Timers) != 1 {
+	if again := d.wake(10); len(again.Timers) != 1 {
 		t.Errorf("the timer did not come again: %+v", again)
 	}
 	if n := d.count(countJobs); n != 0 {
@@ -175,7 +205,7 @@ func TestTwoWakersMoveNothingTwice(t *testing.T) {
 	for i, n := range nodes {
 		wg.Go(func() {
 			for n.count("select count(*) from dispatcher.waits") > 0 {
-				woken, err := n.Wake(t.Context(), store.Shut{}, 50)
+				woken, err := n.Wake(t.Context(), 50)
 				if err != nil {
 					t.Error(err)
 					return
@@ -218,7 +248,7 @@ func TestWakeSkipsWhatSomebodyElseHolds(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), "select from dispatcher.deliveries where notification_id = $1 for update", held.Notification.ID); err != nil {
 		t.Fatal(err)
 	}
-	if woken := d.wake(store.Shut{}, 10); woken.Moved != 1 {
+	if woken := d.wake(10); woken.Moved != 1 {
 		t.Errorf("woken %+v", woken)
 	}
 	if got := d.get(held.Notification.ID).Deliveries[0].Status; got != notify.Waiting {
