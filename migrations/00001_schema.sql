@@ -32,8 +32,11 @@ create table dispatcher.marks (
 
 -- A delivery is one step to one target: narrow, and updated twice in the plain
 -- case (claim, record). Both updates are HOT: no index, not even a partial one,
--- names a column that they change. turn is the fence: whatever changes what
--- happens next adds one, and whoever holds an older one is too late.
+-- names a column that they change, and a page has room for a second version of
+-- each of its rows, wider by what a claim adds: under load all of them are
+-- claimed in one statement, and with less room half of the updates leave the page
+-- and write to both indexes. turn is the fence: whatever changes what happens
+-- next adds one, and whoever holds an older one is too late.
 create table dispatcher.deliveries (
   notification_id uuid        not null references dispatcher.notifications (id) on delete cascade,
   step            smallint    not null check (step between 0 and 31),
@@ -74,7 +77,7 @@ create table dispatcher.deliveries (
   check ((status = 'sending') = (claimed_by is not null)),
   check (final = (finished_at is not null)),
   check (not final or status not in ('waiting', 'queued', 'sending'))
-) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+) with (fillfactor = 40, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 create index deliveries_by_address on dispatcher.deliveries (address);
 
 -- Why a delivery is not moving, and until when. River holds only work that can

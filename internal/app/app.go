@@ -19,6 +19,7 @@ import (
 	"github.com/notification-dispatcher/dispatcher/internal/httpapi"
 	"github.com/notification-dispatcher/dispatcher/internal/resilience"
 	"github.com/notification-dispatcher/dispatcher/internal/store"
+	"github.com/notification-dispatcher/dispatcher/internal/stream"
 	"github.com/notification-dispatcher/dispatcher/internal/telemetry"
 )
 
@@ -51,6 +52,7 @@ type App struct {
 	guard      *resilience.Guard
 	metrics    *telemetry.Metrics
 	api        *httpapi.API
+	events     *stream.Hub
 	listener   net.Listener
 	draining   atomic.Bool
 	schemaSeen atomic.Bool
@@ -97,6 +99,7 @@ func New(o Options) (a *App, err error) {
 	}
 	a.addAccounts(registry)
 	a.metrics.CollectQueues(a.queues)
+	a.events = stream.New(a.store, stream.Config{Log: o.Logger})
 	a.api = httpapi.New(a.apiConfig())
 	return a, nil
 }
@@ -113,6 +116,7 @@ func (a *App) Run(ctx context.Context) error {
 	defer a.store.Close()
 	h := a.o.Config.HTTP
 	server := httpapi.NewServer(a.handler(), httpapi.Limits{Read: h.ReadTimeout, Write: h.WriteTimeout, Idle: h.IdleTimeout}, a.log)
+	server.RegisterOnShutdown(a.events.Close) // an open stream would hold up the end
 	// Workers outlive the API, since a request in its last moments needs them.
 	workCtx, stopWork := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopWork()
@@ -131,6 +135,7 @@ func (a *App) Run(ctx context.Context) error {
 		}
 	})
 	parts.Go(func() { a.watchBreakers(workCtx) })
+	parts.Go(func() { a.events.Run(workCtx) })
 	a.log.InfoContext(ctx, "started", slog.String("listen", a.Addr().String()), slog.String("mode", string(a.o.Mode)),
 		slog.String("version", a.o.Version), slog.String("node", a.dispatcher.Node().String()), slog.Bool("hold", a.o.Hold))
 	<-failed.Done()

@@ -65,7 +65,8 @@ func startsOf(r *Registry, n *notify.Notification, i int, why string, at time.Ti
 		delivery := store.Delivery{
 			DeliveryID: store.DeliveryID{Notification: n.ID, Step: int16(i), Target: int16(j)}, //nolint:gosec // both are bounded at acceptance
 			Targets:    int16(len(targets)),                                                    //nolint:gosec // as above
-			Project:    n.Project, Channel: step.Channel, Priority: n.Priority,
+			Round:      int16(n.Round), Turn: int32(n.Round * turnsOfRound),                    //nolint:gosec // rounds are bounded, see store.MaxRounds
+			Project: n.Project, Channel: step.Channel, Priority: n.Priority,
 			Address: target.Hash(step.Channel), StartedWhy: why, Pinned: step.Account,
 			Provider:  channels.RequiredProvider(target),
 			StartedAt: at, EndsAt: fallback.Ends(n, i, at), ExpiresAt: n.ExpiresAt,

@@ -14,7 +14,7 @@ import (
 var errStopped = errors.New("dispatcher is stopping")
 
 // batcher lets many goroutines share transactions: what waits is written
-// together (group commit). A flush that fails because of one bad row is split
+// together (group commit). A flush that fails because of what is in it is split
 // until the offender stands alone; one that fails because the database is away
 // is tried again, so flush must be safe to repeat.
 type batcher[T, R any] struct {
@@ -171,7 +171,7 @@ func (b *batcher[T, R]) write(ctx context.Context, batch []request[T, R]) {
 		for i, r := range batch {
 			r.reply <- reply[R]{result: results[i]}
 		}
-	case store.Classify(err) == store.BadRow && len(batch) > 1:
+	case store.Classify(err) != store.Transient && len(batch) > 1:
 		half := len(batch) / 2
 		b.write(ctx, batch[:half])
 		b.write(ctx, batch[half:])
@@ -184,11 +184,9 @@ func (b *batcher[T, R]) write(ctx context.Context, batch []request[T, R]) {
 
 // persist flushes items, again and again while the database is away.
 func (b *batcher[T, R]) persist(ctx context.Context, items []T) ([]R, error) {
-	// A flush that has begun is not broken off by the end of the service.
-	flushCtx := context.WithoutCancel(ctx)
 	begun := time.Now()
 	for try := 0; ; try++ {
-		results, err := b.flush(flushCtx, items)
+		results, err := b.once(ctx, items)
 		if err == nil || store.Classify(err) != store.Transient {
 			return results, err
 		}
@@ -197,6 +195,18 @@ func (b *batcher[T, R]) persist(ctx context.Context, items []T) ([]R, error) {
 		}
 		pause(min(time.Second, 10*time.Millisecond<<min(try, 7)))
 	}
+}
+
+// flushLimit bounds one flush: a connection that was cut without a word would
+// otherwise hold everything up until the kernel gives it up.
+const flushLimit = 30 * time.Second
+
+// once flushes items one time. A flush that has begun is not broken off by the
+// end of the service.
+func (b *batcher[T, R]) once(ctx context.Context, items []T) ([]R, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushLimit)
+	defer cancel()
+	return b.flush(ctx, items)
 }
 
 // lastStand is how long results may still wait for the database after the

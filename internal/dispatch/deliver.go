@@ -26,19 +26,35 @@ const capacityWait = 100 * time.Millisecond
 // all of them were dealt with. Those that were not have not been claimed.
 func (d *Dispatcher) run(ctx context.Context, e store.Envelope) bool {
 	if len(e.Items) == 1 {
-		return d.deliver(ctx, &e, e.Items[0])
+		return d.deliverSafely(ctx, &e, e.Items[0])
 	}
 	var left atomic.Bool
 	var wg sync.WaitGroup
 	for _, item := range e.Items {
 		wg.Go(func() {
-			if !d.deliver(ctx, &e, item) {
+			if !d.deliverSafely(ctx, &e, item) {
 				left.Store(true)
 			}
 		})
 	}
 	wg.Wait()
 	return !left.Load()
+}
+
+// deliverSafely is deliver, which a panic does not take the process down with.
+func (d *Dispatcher) deliverSafely(ctx context.Context, e *store.Envelope, item store.Item) (done bool) {
+	defer func() {
+		if p := recover(); p != nil {
+			d.panicked(ctx, item.Delivery(), p)
+		}
+	}()
+	return d.deliver(ctx, e, item)
+}
+
+// panicked logs a panic: where it happened, since its text may hold anything.
+func (d *Dispatcher) panicked(ctx context.Context, id store.DeliveryID, p any) {
+	d.log.ErrorContext(ctx, "panic in a delivery", idOf(id), slog.String("kind", fmt.Sprintf("%T", p)),
+		slog.String("stack", string(debug.Stack())))
 }
 
 // deliver takes one delivery as far as one job can: admitted, claimed, sent,
@@ -60,7 +76,7 @@ func (d *Dispatcher) deliver(ctx context.Context, e *store.Envelope, item store.
 		return d.uncalled(ctx, item, func(s fallback.State, p fallback.Policy, l *loaded) fallback.Decision {
 			return fallback.Overdue(s, p, l.delivery.Because, now)
 		})
-	case (*d.pauses.Load())[e.Channel]:
+	case d.paused()[e.Channel]:
 		return d.refuse(ctx, item, Refusal{Reason: notify.WaitPaused, Until: now})
 	}
 	destination := destinationOf(registry.Channel(e.Channel), account, item.Scopes)
@@ -68,7 +84,7 @@ func (d *Dispatcher) deliver(ctx context.Context, e *store.Envelope, item store.
 		return d.refuse(ctx, item, Refusal{Reason: notify.WaitCapacity, Until: now.Add(capacityWait + rand.N(capacityWait))})
 	}
 	defer d.flights.leave(e.Channel, destination)
-	ticket, refusal := d.cfg.Admission.Admit(account, item.Scopes, now)
+	ticket, refusal := d.cfg.Admission.Admit(ctx, account, item.Scopes, now)
 	if refusal != nil {
 		return d.refuse(ctx, item, *refusal)
 	}
@@ -79,24 +95,51 @@ func (d *Dispatcher) deliver(ctx context.Context, e *store.Envelope, item store.
 		// Claims are tried for as long as the job may run, so this is a stop or a
 		// fault of ours. Should the claim have been committed, the reaper will take
 		// it for a call whose outcome is unknown.
-		ticket.Withdraw(d.cfg.Now())
+		ticket.Withdraw(ctx, d.cfg.Now())
 		if ctx.Err() == nil {
 			d.log.ErrorContext(ctx, "claim failed", idOf(item.Delivery()), slog.Any("error", err))
 		}
 		return false
 	}
 	if claimed == nil {
-		ticket.Withdraw(d.cfg.Now())
+		ticket.Withdraw(ctx, d.cfg.Now())
 		return d.unclaimed(ctx, item)
 	}
-	d.call(ctx, claimed, account, ticket)
+	d.callSafely(ctx, claimed, account, ticket)
 	return true
 }
 
-// mayCall reports whether this node may start calls: it was released, and it
-// knows that the cluster sees it alive.
+// callSafely is call; a panic in it leaves the outcome unknown.
+func (d *Dispatcher) callSafely(ctx context.Context, c *store.Claimed, a *Account, ticket Ticket) {
+	defer func() {
+		if p := recover(); p != nil {
+			d.panicked(ctx, c.DeliveryID, p)
+			if err := d.settleOrphan(context.WithoutCancel(ctx), c.Delivery); err != nil {
+				d.log.ErrorContext(ctx, "claim left behind by a panic", idOf(c.DeliveryID), slog.Any("error", err))
+			}
+		}
+	}()
+	if c.Invalid != nil {
+		ticket.Withdraw(ctx, d.cfg.Now())
+		d.invalid(context.WithoutCancel(ctx), c)
+		return
+	}
+	d.call(ctx, c, a, ticket)
+}
+
+// invalid ends a delivery whose notification cannot be read.
+func (d *Dispatcher) invalid(ctx context.Context, c *store.Claimed) {
+	d.log.ErrorContext(ctx, "stored notification cannot be read", idOf(c.DeliveryID), slog.Any("error", c.Invalid))
+	n := c.Notification
+	n.Chain = n.Chain[:c.Step+1] // where the chain would go on cannot be trusted
+	decision := fallback.Impossible(stateOf(&c.Delivery), fallback.BecauseInvalid)
+	d.commit(ctx, &n, &c.Delivery, decision, d.result(&n, c.Delivery, decision, d.cfg.Now()))
+}
+
+// mayCall reports whether this node may start calls: it was released, it knows
+// what is paused, and it knows that the cluster sees it alive.
 func (d *Dispatcher) mayCall(now time.Time) bool {
-	return d.released.Load() && d.alive.beating(now)
+	return closed(d.released) && d.pauses.Load() != nil && d.alive.beating(now)
 }
 
 // destinationOf names what may only hold a share of the channel's calls: the
@@ -143,18 +186,15 @@ func (d *Dispatcher) flushClaims(durable bool) func(context.Context, []store.Cla
 func (d *Dispatcher) call(ctx context.Context, c *store.Claimed, a *Account, ticket Ticket) {
 	started := d.cfg.Now()
 	var result channels.Result
-	switch {
-	case c.Invalid != nil:
-		result = channels.Result{Outcome: notify.MessageRejected, Detail: "the stored notification cannot be read"}
-	case !d.mayCall(started):
+	if d.mayCall(started) {
+		result = d.send(ctx, c, a)
+	} else {
 		// Claimed, but too late to be sure that nobody has taken it over.
 		result = channels.Result{Outcome: notify.NotAttempted, Detail: "heartbeat lost before the call"}
-	default:
-		result = d.send(ctx, c, a)
 	}
 	result = result.Clean()
 	took := d.cfg.Now().Sub(started)
-	ticket.Report(result, d.cfg.Now())
+	ticket.Report(ctx, result, took, d.cfg.Now())
 	d.cfg.Metrics.Attempt(c.Channel, result.Outcome, took)
 	attempt := &store.Attempt{
 		DeliveryID: c.DeliveryID, Turn: c.Turn, ID: c.ClaimID, N: max(c.Calls, 1), Node: d.node,
@@ -175,9 +215,7 @@ func (d *Dispatcher) send(ctx context.Context, c *store.Claimed, a *Account) (re
 	defer cancel()
 	defer func() {
 		if p := recover(); p != nil {
-			// The panic's text may hold anything; where it happened does not.
-			d.log.ErrorContext(ctx, "adapter panicked", idOf(c.DeliveryID), slog.String("account", a.Provider.Info().Account),
-				slog.String("kind", fmt.Sprintf("%T", p)), slog.String("stack", string(debug.Stack())))
+			d.panicked(ctx, c.DeliveryID, p)
 			result = channels.Result{Outcome: notify.Unknown, Detail: "adapter panicked"}
 		}
 	}()

@@ -28,14 +28,17 @@ type Config struct {
 	Logger    *slog.Logger
 	// Work: run jobs; without it the dispatcher only accepts.
 	Work bool
-	// Hold: with Work, take part in everything but start no call and wake nothing,
-	// until Release.
+	// Hold: with Work, take part in everything but fetch no job, start no call and
+	// wake nothing, until Release.
 	Hold bool
 	// SoftStop is how long calls under way may take at a stop; default 20 s.
 	SoftStop time.Duration
 	// KeepFinal is how long notifications are kept after their end; default 30
 	// days. KeepKeys is how long an idempotency key answers; default 24 h.
 	KeepFinal, KeepKeys time.Duration
+	// WakeEvery is how often waits are looked at; default 100 ms. SweepEvery is how
+	// often every delivery is; default 30 s.
+	WakeEvery, SweepEvery time.Duration
 	// Now is the clock; default time.Now.
 	Now func() time.Time
 }
@@ -57,7 +60,7 @@ type Dispatcher struct {
 	node     uuid.UUID
 	registry atomic.Pointer[Registry]
 	flights  *flights
-	pauses   atomic.Pointer[map[notify.Channel]bool]
+	pauses   atomic.Pointer[map[notify.Channel]bool] // nil until they are known
 	alive    *pulse
 	log      *slog.Logger
 
@@ -67,7 +70,8 @@ type Dispatcher struct {
 	records  *batcher[store.Result, store.Fate]
 	loads    *batcher[store.DeliveryID, *loaded]
 	ready    chan struct{} // closed when Run works
-	released atomic.Bool
+	released chan struct{} // closed by Release
+	release  sync.Once
 }
 
 // New makes a node on a store, whose job queue it becomes.
@@ -87,15 +91,23 @@ func New(s *store.Store, cfg Config) (*Dispatcher, error) {
 	if cfg.KeepKeys == 0 {
 		cfg.KeepKeys = 24 * time.Hour
 	}
+	if cfg.WakeEvery == 0 {
+		cfg.WakeEvery = wakeInterval
+	}
+	if cfg.SweepEvery == 0 {
+		cfg.SweepEvery = sweepInterval
+	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
 	d := &Dispatcher{
-		cfg: cfg, store: s, node: uuid.New(), log: cfg.Logger, flights: newFlights(), alive: &pulse{}, ready: make(chan struct{}),
+		cfg: cfg, store: s, node: uuid.New(), log: cfg.Logger, flights: newFlights(), alive: newPulse(),
+		ready: make(chan struct{}), released: make(chan struct{}),
 	}
-	d.released.Store(!cfg.Hold)
+	if !cfg.Hold {
+		d.Release()
+	}
 	d.registry.Store(cfg.Registry)
-	d.pauses.Store(&map[notify.Channel]bool{})
 	var err error
 	if d.queue, err = newQueue(s, d, cfg.Work, cfg.Logger); err != nil {
 		return nil, err
@@ -122,15 +134,22 @@ func (d *Dispatcher) SetRegistry(r *Registry) { d.registry.Store(r) }
 // Registry returns the configured accounts.
 func (d *Dispatcher) Registry() *Registry { return d.registry.Load() }
 
-// Release lets a node that was started on hold begin to call.
-func (d *Dispatcher) Release() { d.released.Store(true) }
+// Release lets a node that was started on hold begin to work.
+func (d *Dispatcher) Release() { d.release.Do(func() { close(d.released) }) }
 
-// Working reports whether the node works: its queue runs, and its heartbeat is
-// confirmed.
+// Working reports whether the node works: its queue runs, unless it is on hold,
+// and its heartbeat is confirmed.
 func (d *Dispatcher) Working() bool {
+	if d.cfg.Work && !d.alive.beating(d.cfg.Now()) {
+		return false
+	}
+	return closed(d.ready) || d.cfg.Hold && !closed(d.released)
+}
+
+func closed(c <-chan struct{}) bool {
 	select {
-	case <-d.ready:
-		return !d.cfg.Work || d.alive.beating(d.cfg.Now())
+	case <-c:
+		return true
 	default:
 		return false
 	}
@@ -176,15 +195,28 @@ func (d *Dispatcher) work(ctx, base context.Context, background *sync.WaitGroup)
 	pulseCtx, stopPulse := context.WithCancel(base)
 	defer stopPulse()
 	background.Go(func() { d.beat(pulseCtx, name) })
+	loops, stopLoops := context.WithCancel(ctx)
+	defer stopLoops()
+	background.Go(func() { d.every(loops, d.cfg.WakeEvery, "wake", d.wake) })
+	background.Go(func() { d.every(loops, time.Second, "read pauses", d.readPauses) })
+	background.Go(func() { d.every(loops, time.Second, "take over dead nodes", d.reap) })
+	background.Go(func() { d.every(loops, d.cfg.SweepEvery, "sweep", d.sweep) })
+	background.Go(func() { d.every(loops, expireInterval, "delete what is past retention", d.expire) })
+	// What is fetched before this node may call would only have to be put back.
+	for _, needed := range []<-chan struct{}{d.alive.first, d.released} {
+		select {
+		case <-needed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	if err := d.readPauses(ctx); err != nil && ctx.Err() == nil {
+		d.log.WarnContext(ctx, "pauses cannot be read yet", slog.Any("error", err))
+	}
 	if err := d.startQueue(ctx); err != nil {
 		return err
 	}
 	close(d.ready)
-	background.Go(func() { d.every(ctx, wakeInterval, "wake", d.wake) })
-	background.Go(func() { d.every(ctx, time.Second, "read pauses", d.readPauses) })
-	background.Go(func() { d.every(ctx, time.Second, "take over dead nodes", d.reap) })
-	background.Go(func() { d.every(ctx, sweepInterval, "sweep", d.sweep) })
-	background.Go(func() { d.every(ctx, expireInterval, "delete what is past retention", d.expire) })
 	<-d.queue.client.Stopped()
 	return nil
 }
@@ -208,18 +240,12 @@ func (d *Dispatcher) startQueue(ctx context.Context) error {
 	}
 }
 
-// every calls do at the interval until ctx ends. A failure is logged when its
+// every calls do now and at the interval until ctx ends. A failure is logged when its
 // text changes, not at every round.
 func (d *Dispatcher) every(ctx context.Context, interval time.Duration, what string, do func(context.Context) error) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
-	last := ""
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
+	for last := ""; ctx.Err() == nil; {
 		err := do(ctx)
 		switch {
 		case err == nil && last != "":
@@ -228,6 +254,10 @@ func (d *Dispatcher) every(ctx context.Context, interval time.Duration, what str
 		case err != nil && ctx.Err() == nil && err.Error() != last:
 			last = err.Error()
 			d.log.WarnContext(ctx, "failed and will be tried again", slog.String("task", what), slog.Any("error", err))
+		}
+		select {
+		case <-ctx.Done():
+		case <-ticker.C:
 		}
 	}
 }

@@ -3,11 +3,13 @@ package dispatch_test
 import (
 	"context"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/notification-dispatcher/dispatcher/internal/channels"
 	"github.com/notification-dispatcher/dispatcher/internal/dispatch"
@@ -26,12 +28,16 @@ type script struct {
 	mu    sync.Mutex
 	calls map[uuid.UUID]int
 	log   []call
+	open  int // calls under way
+	peak  int // the most there have been
 }
 
 type call struct {
-	key uuid.UUID
-	to  notify.Target
-	at  time.Time
+	key          uuid.UUID
+	notification uuid.UUID
+	to           notify.Target
+	at           time.Time
+	outcome      notify.Outcome // empty while under way
 }
 
 func newScript(c notify.Channel, answer func(n int, m *channels.Message) channels.Result) *script {
@@ -47,9 +53,61 @@ func (s *script) Send(_ context.Context, m *channels.Message) channels.Result {
 	s.mu.Lock()
 	s.calls[m.Key]++
 	n := s.calls[m.Key]
-	s.log = append(s.log, call{m.Key, m.To, time.Now()})
+	place := len(s.log)
+	s.log = append(s.log, call{key: m.Key, notification: m.NotificationID, to: m.To, at: time.Now()})
+	s.open++
+	s.peak = max(s.peak, s.open)
 	s.mu.Unlock()
-	return s.answer(n, m)
+	outcome := notify.Unknown // unless it comes to an answer
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.open--
+		s.log[place].outcome = outcome
+	}()
+	r := s.answer(n, m)
+	outcome = r.Outcome
+	return r
+}
+
+// flying returns how many calls are under way, and the most there have been.
+func (s *script) flying() (now, peak int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.open, s.peak
+}
+
+// scoped is a script with scopes below the account.
+type scoped struct {
+	*script
+	scopes func(notify.Target) []string
+}
+
+func (s scoped) Scopes(t notify.Target) []string { return s.scopes(t) }
+
+// door lets calls through once it is opened.
+type door struct {
+	once sync.Once
+	c    chan struct{}
+}
+
+// newDoor returns a shut door that is opened at the latest when the test ends,
+// before its nodes are stopped.
+func newDoor(t *testing.T) *door {
+	t.Helper()
+	d := &door{c: make(chan struct{})}
+	context.AfterFunc(t.Context(), d.open)
+	return d
+}
+
+func (d *door) open() { d.once.Do(func() { close(d.c) }) }
+
+// then answers with o once the door is open.
+func (d *door) then(o notify.Outcome) func(int, *channels.Message) channels.Result {
+	return func(int, *channels.Message) channels.Result {
+		<-d.c
+		return channels.Result{Outcome: o}
+	}
 }
 
 // sent returns the calls so far.
@@ -64,6 +122,12 @@ func ok(int, *channels.Message) channels.Result { return channels.Ok("id-1") }
 func always(o notify.Outcome) func(int, *channels.Message) channels.Result {
 	return func(int, *channels.Message) channels.Result { return channels.Result{Outcome: o} }
 }
+
+// record is a notification as the store shows it.
+type record = store.Record
+
+// story joins what [node.events] returned.
+func story(events []string) string { return strings.Join(events, " ") }
 
 // node is a dispatcher that runs until the test ends.
 type node struct {
@@ -84,38 +148,53 @@ func account(p channels.Provider) *dispatch.Account {
 	}
 }
 
-func registry(accounts ...*dispatch.Account) *dispatch.Registry {
+func registry(accounts ...*dispatch.Account) *dispatch.Registry { return limited(64, accounts...) }
+
+// limited is a registry with room for so many calls of each channel.
+func limited(calls int, accounts ...*dispatch.Account) *dispatch.Registry {
 	byChannel := map[notify.Channel]dispatch.Channel{}
 	for _, a := range accounts {
 		c := a.Provider.Info().Channel
 		channel := byChannel[c]
-		channel.MaxInFlight = 64
+		channel.MaxInFlight = calls
 		channel.Accounts = append(channel.Accounts, a)
 		byChannel[c] = channel
 	}
 	return dispatch.NewRegistry(byChannel)
 }
 
+// setup is what a test may change of a node before it runs.
+type setup struct {
+	dispatch.Config
+	prepare func(*dispatch.Dispatcher, *store.Store)
+}
+
 // start runs a node on databaseURL.
-func start(t *testing.T, databaseURL string, r *dispatch.Registry, adapt ...func(*dispatch.Config)) *node {
+func start(t *testing.T, databaseURL string, r *dispatch.Registry, adapt ...func(*setup)) *node {
 	t.Helper()
-	s, err := store.Open(t.Context(), databaseURL, store.Options{})
+	// The node is stopped by the test's clean-up, when its context has ended.
+	base := context.WithoutCancel(t.Context())
+	s, err := store.Open(base, databaseURL, store.Options{MaxConnections: 8})
 	if err != nil {
 		t.Fatal(err)
 	}
 	guard := resilience.NewGuard(resilience.GuardConfig{Rand: rand.Float64})
-	cfg := dispatch.Config{
-		Registry: r, Admission: dispatch.NewLocal(guard), Metrics: (*telemetry.Metrics)(nil), Logger: testLogger(t), Work: true,
-		SoftStop: 5 * time.Second,
+	cfg := setup{
+		Config: dispatch.Config{
+			Registry: r, Admission: dispatch.NewLocal(guard), Metrics: (*telemetry.Metrics)(nil), Logger: testLogger(t), Work: true,
+			SoftStop: 5 * time.Second, SweepEvery: 300 * time.Millisecond, WakeEvery: 20 * time.Millisecond,
+		},
+		prepare: func(*dispatch.Dispatcher, *store.Store) {},
 	}
 	for _, a := range adapt {
 		a(&cfg)
 	}
-	d, err := dispatch.New(s, cfg)
+	d, err := dispatch.New(s, cfg.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	cfg.prepare(d, s)
+	ctx, cancel := context.WithCancel(base)
 	done := make(chan error, 1)
 	go func() { done <- d.Run(ctx) }()
 	n := &node{Dispatcher: d, store: s, guard: guard}
@@ -130,10 +209,16 @@ func start(t *testing.T, databaseURL string, r *dispatch.Registry, adapt ...func
 	return n
 }
 
+// pgURL is a database of the test's own.
+func pgURL(t *testing.T) string {
+	t.Helper()
+	return pgtest.URL(t)
+}
+
 // single runs one node on a database of its own.
 func single(t *testing.T, accounts ...*dispatch.Account) *node {
 	t.Helper()
-	return start(t, pgtest.URL(t), registry(accounts...))
+	return start(t, pgURL(t), registry(accounts...))
 }
 
 // notification is one to accept; adapt changes it before.
@@ -159,7 +244,7 @@ func (n *node) accept(t *testing.T, what notify.Notification) uuid.UUID {
 // until reads a notification again and again until cond holds of it.
 func (n *node) until(t *testing.T, id uuid.UUID, what string, cond func(store.Record) bool) store.Record {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for {
 		r, err := n.store.Get(t.Context(), "default", id)
 		if err != nil {
@@ -173,6 +258,61 @@ func (n *node) until(t *testing.T, id uuid.UUID, what string, cond func(store.Re
 		}
 		tick(t)
 	}
+}
+
+// exec runs a statement in the node's database.
+func (n *node) exec(t *testing.T, sql string, args ...any) int64 {
+	t.Helper()
+	tag, err := n.store.Pool().Exec(t.Context(), sql, args...)
+	if err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return tag.RowsAffected()
+}
+
+// count reads one number from the node's database.
+func (n *node) count(t *testing.T, sql string, args ...any) int {
+	t.Helper()
+	var got int
+	if err := n.store.Pool().QueryRow(t.Context(), sql, args...).Scan(&got); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return got
+}
+
+// events returns a notification's story: type, and because after a colon, with a
+// full stop where it ends.
+func (n *node) events(t *testing.T, id uuid.UUID) []string {
+	t.Helper()
+	rows, err := n.store.Pool().Query(t.Context(), `
+		select type || coalesce(':' || because, '') || case when final then '.' else '' end
+		from dispatcher.events where notification_id = $1 order by id`, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// eventually waits until cond holds.
+func eventually(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !cond(); tick(t) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in time: %s", what)
+		}
+	}
+}
+
+// waiting waits until the notification's first wait has the reason.
+func (n *node) waiting(t *testing.T, id uuid.UUID, reason notify.WaitReason) store.Record {
+	t.Helper()
+	return n.until(t, id, "waiting for "+string(reason), func(r store.Record) bool {
+		return len(r.Waits) > 0 && r.Waits[0].Reason == reason
+	})
 }
 
 // final waits for the end of a notification and returns its status.

@@ -2,8 +2,10 @@ package dispatch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,9 +32,18 @@ const (
 const beatTrust = 4 * time.Second
 
 // pulse is when the node's last beat was confirmed.
-type pulse struct{ at atomic.Pointer[time.Time] }
+type pulse struct {
+	at    atomic.Pointer[time.Time]
+	once  sync.Once
+	first chan struct{} // closed by the first
+}
 
-func (p *pulse) confirm(sent time.Time) { p.at.Store(&sent) }
+func newPulse() *pulse { return &pulse{first: make(chan struct{})} }
+
+func (p *pulse) confirm(sent time.Time) {
+	p.at.Store(&sent)
+	p.once.Do(func() { close(p.first) })
+}
 
 // beating reports whether the node may count on being seen alive.
 func (p *pulse) beating(now time.Time) bool {
@@ -73,9 +84,6 @@ func (d *Dispatcher) beat(ctx context.Context, name string) {
 		d.alive.confirm(sent)
 		return nil
 	}
-	if err := once(ctx); err != nil {
-		d.log.WarnContext(ctx, "first heartbeat failed", slog.Any("error", err))
-	}
 	d.every(ctx, beatInterval, "heartbeat", once)
 }
 
@@ -85,23 +93,33 @@ func (d *Dispatcher) wake(ctx context.Context) error {
 		return nil
 	}
 	for {
-		shut := store.Shut{Scopes: d.cfg.Admission.Held(d.cfg.Now())}
-		for c := range *d.pauses.Load() {
+		held, probing := d.cfg.Admission.Held(d.cfg.Now())
+		shut := store.Shut{Scopes: append(held, probing...)}
+		for c := range d.paused() {
 			shut.Channels = append(shut.Channels, c)
 		}
 		woken, err := d.store.Wake(ctx, shut, wakeLimit)
 		if err != nil {
 			return err
 		}
-		for _, w := range woken.Timers {
-			if err := d.timer(ctx, w); err != nil {
-				return err
-			}
+		if err := d.timers(ctx, woken.Timers); err != nil {
+			return err
 		}
 		if woken.Moved+len(woken.Timers) < wakeLimit {
 			return nil
 		}
 	}
+}
+
+// timers decides all of them at once, so that they share their reads and writes.
+func (d *Dispatcher) timers(ctx context.Context, waits []store.Wait) error {
+	errs := make([]error, len(waits))
+	var wg sync.WaitGroup
+	for i, w := range waits {
+		wg.Go(func() { errs[i] = d.timer(ctx, w) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
 }
 
 // timer decides what it means that a wait for knowledge is over.
@@ -116,6 +134,14 @@ func (d *Dispatcher) timer(ctx context.Context, w store.Wait) error {
 	d.decideUncalled(ctx, l, true, func(s fallback.State, p fallback.Policy, _ *loaded) fallback.Decision {
 		return fallback.Due(s, p, w.Reason, d.cfg.Now())
 	})
+	return nil
+}
+
+// paused returns the channels that are paused, as last read.
+func (d *Dispatcher) paused() map[notify.Channel]bool {
+	if p := d.pauses.Load(); p != nil {
+		return *p
+	}
 	return nil
 }
 

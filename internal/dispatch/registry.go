@@ -134,8 +134,8 @@ func message(n *notify.Notification, step, target, round int) *channels.Message 
 	}
 }
 
-// policy is what a step asks for, with what the account adds. spread and draw
-// are random numbers in [0, 1).
+// policy is what a step asks for, with what the account adds. spread is a random
+// number in [0, 1).
 func (r *Registry) policy(n *notify.Notification, step int, a *Account, spread float64) fallback.Policy {
 	if a == nil {
 		a = &Account{}

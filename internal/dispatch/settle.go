@@ -2,9 +2,8 @@ package dispatch
 
 import (
 	"context"
-	"errors"
-	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/notification-dispatcher/dispatcher/internal/fallback"
@@ -27,20 +26,34 @@ func (d *Dispatcher) settle(ctx context.Context, n *notify.Notification, deliver
 	decision := fallback.Decide(stateOf(&delivery), policy, o.Outcome, now)
 	r := d.result(n, delivery, decision, now)
 	r.Attempt = a
-	if o.suppress {
-		r.Suppress = &store.Suppression{
-			Project: delivery.Project, Channel: delivery.Channel, Address: delivery.Address, Reason: string(o.Kind),
-			Source: a.Account, At: now,
-		}
-		if o.suppressFor > 0 {
-			r.Suppress.Until = now.Add(o.suppressFor)
-		}
-	}
-	if d.record(ctx, r) == store.Late {
+	r.Suppress = o.suppression(&delivery, now)
+	if d.commit(ctx, n, &delivery, decision, r) == store.Late {
 		d.late(ctx, delivery, o)
-		return
 	}
-	d.count(n, &delivery, decision, now)
+}
+
+// commit records what a decision leads to and counts it once that is written.
+func (d *Dispatcher) commit(ctx context.Context, n *notify.Notification, delivery *store.Delivery, f fallback.Decision, r store.Result) store.Fate {
+	fate := d.record(ctx, r)
+	if fate == store.Written {
+		d.count(n, delivery, f, r.Join)
+	}
+	return fate
+}
+
+// suppression is the entry on the suppression list that the outcome asks for, if
+// it does.
+func (o outcome) suppression(d *store.Delivery, now time.Time) *store.Suppression {
+	if !o.suppress {
+		return nil
+	}
+	s := &store.Suppression{
+		Project: d.Project, Channel: d.Channel, Address: d.Address, Reason: string(o.Kind), Source: d.Account, At: now,
+	}
+	if o.suppressFor > 0 {
+		s.Until = now.Add(o.suppressFor)
+	}
+	return s
 }
 
 // stateOf is the part of a delivery that decisions are made from.
@@ -61,8 +74,12 @@ func (d *Dispatcher) result(n *notify.Notification, delivery store.Delivery, f f
 			Status: f.Status, Final: f.Final, Because: f.Because,
 			Attempts: f.Attempts, Throttles: f.Throttles, Crashes: f.Crashes, Repeats: f.Repeats,
 		},
-		Join: delivery.Targets > 1 || n.Mode == notify.All,
 	}
+	next := -1
+	if f.MoveOn && n.Mode == notify.First && int(delivery.Step)+1 < len(n.Chain) {
+		next = int(delivery.Step) + 1
+	}
+	r.Join = shared(n, &delivery) || f.Final && next < 0 && outdone(n, &delivery, f)
 	w := f.Wait
 	switch {
 	case f.Final:
@@ -77,10 +94,6 @@ func (d *Dispatcher) result(n *notify.Notification, delivery store.Delivery, f f
 			Priority: delivery.Priority, Reason: w.Reason, Scope: w.Scope, Since: now, Due: w.Due,
 		}
 	}
-	next := -1
-	if f.MoveOn && n.Mode == notify.First && int(delivery.Step)+1 < len(n.Chain) {
-		next = int(delivery.Step) + 1
-	}
 	if !r.Join && next >= 0 {
 		r.Next = d.starts(n, next, "fallback: "+f.Because, now)
 	}
@@ -93,6 +106,22 @@ func (d *Dispatcher) result(n *notify.Notification, delivery store.Delivery, f f
 	return r
 }
 
+// shared reports whether other deliveries have a say in what a delivery's end
+// means.
+func shared(n *notify.Notification, d *store.Delivery) bool {
+	return d.Targets > 1 || n.Mode == notify.All
+}
+
+// outdone reports whether an earlier step of the chain may have come further than
+// the delivery that ends it, so that the notification's status is not its own:
+// accepted, say, but not delivered in time, or failed rather than suppressed.
+func outdone(n *notify.Notification, d *store.Delivery, f fallback.Decision) bool {
+	if d.Step == 0 {
+		return false
+	}
+	return !f.Met || slices.ContainsFunc(n.Chain[:d.Step], func(s notify.Step) bool { return !s.Success.MetBy(notify.Sent) })
+}
+
 // eventOf is the line that a decision adds to the notification's story. There is
 // none where nothing changed that a caller can see.
 func eventOf(delivery store.Delivery, f fallback.Decision, now time.Time) (store.Event, bool) {
@@ -102,6 +131,9 @@ func eventOf(delivery store.Delivery, f fallback.Decision, now time.Time) (store
 	}
 	if f.Status == notify.Waiting || f.Requeue {
 		e.Type, e.Because = string(notify.Waiting), string(f.Wait.Reason)
+		if f.Requeue {
+			e.Because = string(notify.WaitBackoff)
+		}
 		// Stepping aside for a moment is no news, and there may be much of it.
 		if f.Wait.Reason == notify.WaitCapacity {
 			return e, false
@@ -123,85 +155,4 @@ func finished(n *notify.Notification, s notify.Status, now time.Time) store.Even
 // starts returns the deliveries of a step that becomes due now.
 func (d *Dispatcher) starts(n *notify.Notification, step int, why string, now time.Time) []store.Start {
 	return startsOf(d.registry.Load(), n, step, why, now)
-}
-
-// record hands a result to the recorder and waits for its fate for as long as
-// the process lives.
-func (d *Dispatcher) record(ctx context.Context, r store.Result) store.Fate {
-	fate, err := d.records.do(ctx, r)
-	if err != nil && store.Classify(err) == store.BadRow {
-		d.log.ErrorContext(ctx, "a result could not be stored and is stored without its detail", idOf(r.DeliveryID), slog.Any("error", err))
-		fate, err = d.records.do(ctx, plainest(r))
-	}
-	if err != nil {
-		// The claim stays; when this node is gone the reaper settles it as unknown.
-		if !errors.Is(err, errStopped) && ctx.Err() == nil {
-			d.log.ErrorContext(ctx, "result lost", idOf(r.DeliveryID), slog.Any("error", err))
-		}
-		return store.Written
-	}
-	return fate
-}
-
-// plainest drops from a result every text that came from outside.
-func plainest(r store.Result) store.Result {
-	if r.Attempt != nil {
-		a := *r.Attempt
-		a.ProviderCode, a.Detail, a.HTTPStatus = "", "", 0
-		r.Attempt = &a
-	}
-	r.Suppress = nil
-	return r
-}
-
-func (d *Dispatcher) flushRecords(ctx context.Context, results []store.Result) ([]store.Fate, error) {
-	return d.store.Record(ctx, results, d.join)
-}
-
-// join decides for a notification whose deliveries have a common say, from their
-// state under lock: whether a step has ended without meeting its criterion, and
-// whether all is over.
-func (d *Dispatcher) join(r store.Record, touched []store.DeliveryID) store.Joined {
-	var j store.Joined
-	n, now := &r.Notification, d.cfg.Now()
-	byStep := r.ByStep()
-	last := 0
-	for _, t := range touched {
-		last = max(last, int(t.Step))
-	}
-	status, final := r.Overall()
-	if !final {
-		return j
-	}
-	next := last + 1
-	stopped := !r.CanceledAt.IsZero() || !r.AcknowledgedAt.IsZero()
-	if n.Mode == notify.First && !stopped && next < len(n.Chain) && len(byStep[next]) == 0 &&
-		!n.Chain[last].Success.MetBy(notify.StepStatus(byStep[last])) && now.Before(n.ExpiresAt) {
-		because := string(notify.StepStatus(byStep[last]))
-		for _, delivery := range r.Deliveries {
-			if int(delivery.Step) == last && delivery.Because != "" {
-				because = delivery.Because
-			}
-		}
-		j.Next = d.starts(n, next, "fallback: "+because, now)
-		d.cfg.Metrics.Fallback(n.Chain[last].Channel, n.Chain[next].Channel, because)
-		return j
-	}
-	j.Events = append(j.Events, finished(n, status, now))
-	return j
-}
-
-// count tells the metrics what a decision of a single delivery meant.
-func (d *Dispatcher) count(n *notify.Notification, delivery *store.Delivery, f fallback.Decision, now time.Time) {
-	if f.Met && delivery.Calls <= 1 {
-		d.cfg.Metrics.FirstDelivery(delivery.Channel, now.Sub(delivery.StartedAt))
-	}
-	if delivery.Targets > 1 || n.Mode == notify.All || !f.Final {
-		return
-	}
-	if next := int(delivery.Step) + 1; f.MoveOn && next < len(n.Chain) {
-		d.cfg.Metrics.Fallback(delivery.Channel, n.Chain[next].Channel, f.Because)
-		return
-	}
-	d.cfg.Metrics.Finished(f.Status)
 }

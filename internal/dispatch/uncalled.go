@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -72,14 +73,17 @@ func (d *Dispatcher) uncalled(ctx context.Context, item store.Item, decide func(
 func (d *Dispatcher) decideUncalled(ctx context.Context, l *loaded, waited bool, decide func(fallback.State, fallback.Policy, *loaded) fallback.Decision) {
 	registry := d.registry.Load()
 	account := registry.pick(l.delivery.Channel, l.delivery.Project, l.delivery.Pinned, l.delivery.Provider)
-	policy := registry.policy(&l.record.Notification, int(l.delivery.Step), account, rand.Float64())
-	decision := decide(stateOf(&l.delivery), policy, l)
-	now := d.cfg.Now()
-	r := d.result(&l.record.Notification, l.delivery, decision, now)
-	r.Waited = waited
-	if d.record(context.WithoutCancel(ctx), r) == store.Written {
-		d.count(&l.record.Notification, &l.delivery, decision, now)
+	n := l.record.Notification
+	var decision fallback.Decision
+	if l.record.Invalid != nil {
+		n.Chain = n.Chain[:l.delivery.Step+1]
+		decision = fallback.Impossible(stateOf(&l.delivery), fallback.BecauseInvalid)
+	} else {
+		decision = decide(stateOf(&l.delivery), registry.policy(&n, int(l.delivery.Step), account, rand.Float64()), l)
 	}
+	r := d.result(&n, l.delivery, decision, d.cfg.Now())
+	r.Waited = waited
+	d.commit(context.WithoutCancel(ctx), &n, &l.delivery, decision, r)
 }
 
 // unclaimed finds out why a claim gave nothing, and ends what may never be
@@ -87,11 +91,20 @@ func (d *Dispatcher) decideUncalled(ctx context.Context, l *loaded, waited bool,
 func (d *Dispatcher) unclaimed(ctx context.Context, item store.Item) bool {
 	return d.uncalled(ctx, item, func(s fallback.State, p fallback.Policy, l *loaded) fallback.Decision {
 		now := d.cfg.Now()
-		if s.Stop == "" && now.Before(l.delivery.ExpiresAt) {
-			// Neither stopped nor expired nor anybody else's: the suppression list.
-			return fallback.Decide(s, p, fallback.Outcome{Kind: notify.Suppressed}, now)
+		if s.Stop != "" || !now.Before(l.delivery.ExpiresAt) {
+			return fallback.Overdue(s, p, l.delivery.Because, now)
 		}
-		return fallback.Overdue(s, p, l.delivery.Because, now)
+		bar, err := d.store.Bars(ctx, &l.delivery)
+		switch {
+		case err != nil:
+			d.log.WarnContext(ctx, "cannot read why a claim was refused", idOf(l.delivery.DeliveryID), slog.Any("error", err))
+		case bar.Suppressed:
+			return fallback.Decide(s, p, fallback.Outcome{Kind: notify.Suppressed}, now)
+		case bar.Expired: // by the database's clock, which is ahead of ours
+			return fallback.Overdue(s, p, l.delivery.Because, l.delivery.ExpiresAt)
+		}
+		// What barred it is gone: the next job will know.
+		return fallback.Decide(s, p, fallback.Outcome{Kind: notify.NotAttempted}, now)
 	})
 }
 
@@ -99,9 +112,9 @@ func (d *Dispatcher) unclaimed(ctx context.Context, item store.Item) bool {
 // recorded: it was canceled during the call, or this node was taken for dead.
 // The attempt is kept already; here its meaning is applied to what is true now.
 func (d *Dispatcher) late(ctx context.Context, was store.Delivery, o outcome) {
-	for range lateTries {
-		l, err := d.loads.do(ctx, was.DeliveryID)
-		if err != nil || l == nil {
+	for {
+		l := d.load(ctx, was.DeliveryID)
+		if l == nil {
 			return
 		}
 		mine := l.delivery.ClaimedBy == d.node && l.delivery.ClaimID == was.ClaimID
@@ -121,17 +134,29 @@ func (d *Dispatcher) late(ctx context.Context, was store.Delivery, o outcome) {
 		policy := registry.policy(&l.record.Notification, int(was.Step), o.account, rand.Float64())
 		decision := fallback.Decide(stateOf(&l.delivery), policy, o.Outcome, now)
 		r := d.result(&l.record.Notification, l.delivery, decision, now)
-		r.Waited = true
-		if d.record(ctx, r) == store.Written {
-			d.count(&l.record.Notification, &l.delivery, decision, now)
+		r.Waited, r.Suppress = true, o.suppression(&l.delivery, now)
+		if d.commit(ctx, &l.record.Notification, &l.delivery, decision, r) != store.Late {
 			return
 		}
+		// It moved once more meanwhile; each move is somebody's, so this ends.
 	}
 }
 
-// lateTries bounds how often a late outcome is decided again because the
-// delivery moved once more meanwhile.
-const lateTries = 5
+// load reads a delivery as it is now, for as long as the process lives; nil means
+// that it is gone, or that the process ends.
+func (d *Dispatcher) load(ctx context.Context, id store.DeliveryID) *loaded {
+	for {
+		l, err := d.loads.do(ctx, id)
+		if err == nil || errors.Is(err, errStopped) || ctx.Err() != nil {
+			return l
+		}
+		d.log.WarnContext(ctx, "delivery cannot be read yet", idOf(id), slog.Any("error", err))
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+		}
+	}
+}
 
 // settleOrphan records what is known of a call whose worker died: nothing.
 func (d *Dispatcher) settleOrphan(ctx context.Context, orphan store.Delivery) error {

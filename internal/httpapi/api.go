@@ -71,6 +71,8 @@ type Config struct {
 	// Ready are the conditions of /readyz: the database answers, its schema is
 	// current, the worker runs, the process is not draining. A breaker is none.
 	Ready []Check
+	// Events serves status events; nil answers that there are none now.
+	Events *Events
 	// Metrics serves /metrics; nil for none.
 	Metrics http.Handler
 	Log     *slog.Logger // nil discards
@@ -94,6 +96,7 @@ type API struct {
 	maxBody  int64
 	now      func() time.Time
 	unready  atomic.Bool // what /readyz last said
+	events   *streams
 	observe  func(route, method string, status int, took time.Duration)
 
 	huma huma.API
@@ -104,7 +107,7 @@ type API struct {
 func New(c Config) *API {
 	a := &API{
 		accept: c.Accept, store: c.Store, keys: c.Keys, accounts: c.Accounts, ready: c.Ready,
-		log: c.Log, maxBody: c.MaxBody, now: c.Now, observe: c.Observe, mux: http.NewServeMux(),
+		log: c.Log, maxBody: c.MaxBody, now: c.Now, observe: c.Observe, events: newStreams(c.Events), mux: http.NewServeMux(),
 	}
 	if a.log == nil {
 		a.log = slog.New(slog.DiscardHandler)
@@ -119,6 +122,7 @@ func New(c Config) *API {
 	a.huma = humago.New(a.mux, humaConfig())
 	a.huma.UseMiddleware(a.acceptable, a.authenticate, a.queryKnown)
 	a.routeNotifications()
+	a.routeEvents()
 	a.routeChannels()
 	a.routeKeys()
 	a.routeHealth()

@@ -80,11 +80,11 @@ func keyOf(ctx context.Context) store.APIKey {
 	return key
 }
 
-// acceptable refuses a request that wants an answer other than JSON, before
-// anything is done for it.
+// acceptable refuses a request that wants an answer other than JSON, or a stream
+// where there is none, before anything is done for it.
 func (a *API) acceptable(ctx huma.Context, next func(huma.Context)) {
 	r, _ := humago.Unwrap(ctx)
-	if !acceptsJSON(r.Header.Values("Accept")) {
+	if accept := r.Header.Values("Accept"); !acceptsJSON(accept) && !streamable(ctx.Operation(), accept) {
 		refuse(ctx, newProblem(http.StatusNotAcceptable, CodeNotAcceptable, "Answers are application/json and application/problem+json."))
 		return
 	}

@@ -33,6 +33,7 @@ func humaConfig() huma.Config {
 	c.Info.Description = description
 	c.Tags = []*huma.Tag{
 		{Name: tagNotifications, Description: "Send, follow and stop notifications."},
+		{Name: tagEvents, Description: "Follow what happens, as a stream or by polling."},
 		{Name: tagChannels, Description: "The health of channels and their accounts."},
 		{Name: tagKeys, Description: "API keys of the project. Scope admin."},
 		{Name: tagHealth, Description: "For load balancers and orchestrators. Without a key."},
@@ -45,6 +46,7 @@ func humaConfig() huma.Config {
 
 const (
 	tagNotifications = "notifications"
+	tagEvents        = "events"
 	tagChannels      = "channels"
 	tagKeys          = "keys"
 	tagHealth        = "health"

@@ -25,10 +25,12 @@ const (
 	CodeMethodNotAllowed = "method_not_allowed"       // 405
 	CodeNotAcceptable    = "not_acceptable"           // 406: answers are JSON
 	CodeTimeout          = "request_timeout"          // 408: the body took too long
+	CodeCursorExpired    = "cursor_expired"           // 410: events after the cursor have been deleted
 	CodeTooLarge         = "body_too_large"           // 413
 	CodeMediaType        = "unsupported_media_type"   // 415: bodies are JSON, not compressed
 	CodeInvalid          = "invalid_request"          // 422: see errors
 	CodeKeyReused        = "idempotency_key_mismatch" // 422: the Idempotency-Key came with another body before
+	CodeTooManyStreams   = "too_many_streams"         // 429: of one key
 	CodeInternal         = "internal"                 // 500
 	CodeUnavailable      = "unavailable"              // 503: worth another try, see Retry-After
 )

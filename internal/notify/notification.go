@@ -9,7 +9,8 @@ import (
 )
 
 // Notification is one message to one recipient, as accepted: every default is
-// filled in and nothing in it changes afterwards.
+// filled in and nothing in it changes afterwards, unless an operator starts it
+// again, which gives it another Round and ExpiresAt.
 type Notification struct {
 	ID        uuid.UUID // UUIDv7, made by the accepting node
 	Project   string
@@ -24,6 +25,7 @@ type Notification struct {
 	CreatedAt time.Time
 	SendAt    time.Time // CreatedAt where the caller named none
 	ExpiresAt time.Time // no call starts after it
+	Round     int       // how many times it was started again
 }
 
 // Step is one channel of a chain.

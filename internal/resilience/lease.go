@@ -150,6 +150,12 @@ func (l *Lease) Remaining(now time.Time) int {
 	return min(l.limit.burst(), l.limit.available(l.debtAt(now))+l.tokens)
 }
 
+// Reset is how long the key takes until it is full, for a caller of this node: what
+// is leased here is not spent yet.
+func (l *Lease) Reset(now time.Time) time.Duration {
+	return max(0, l.debtAt(now)-time.Duration(l.tokens)*l.limit.Interval())
+}
+
 // debtAt is the least that the key's debt can be; 0 where nothing is known.
 func (l *Lease) debtAt(now time.Time) time.Duration {
 	if l.at.IsZero() {

@@ -165,7 +165,7 @@ func (l *Limiter) take(c *call, now time.Time, late bool) (Decision, <-chan stru
 	defer l.mu.Unlock()
 	e := l.entry(c.key, c.limit)
 	if c.cost > c.limit.burst() {
-		return l.count(Decision{Limit: c.limit, Remaining: e.lease.Remaining(now), Reset: e.lease.debtAt(now), TooLarge: true}), nil
+		return l.count(Decision{Limit: c.limit, Remaining: e.lease.Remaining(now), Reset: e.lease.Reset(now), TooLarge: true}), nil
 	}
 	if c.at == nil {
 		e.lease.Demand(c.cost, now)
@@ -186,7 +186,7 @@ func (l *Limiter) take(c *call, now time.Time, late bool) (Decision, <-chan stru
 	} else {
 		d.RetryAfter = until.Sub(now)
 	}
-	d.Remaining, d.Reset = e.lease.Remaining(now), e.lease.debtAt(now)
+	d.Remaining, d.Reset = e.lease.Remaining(now), e.lease.Reset(now)
 	return l.count(d), nil
 }
 

@@ -40,8 +40,10 @@ func (p *Pacer) Stats() LimiterStats { return p.limiter.Stats() }
 
 // Take asks for leave to make one call that concerns all of the scopes, whose
 // names differ. Either each gives a token or none does, and until is when to ask
-// again. It does no I/O: where the source has to be asked, that is begun and the
-// answer is "not yet", for a short while.
+// again. It does no I/O and never waits: where the source has to be asked, that is
+// begun and the answer is "not yet", for a short while. The token that comes is
+// this node's: who may come back at another one, as a delivery in the queue does,
+// uses [Pacer.Wait], or a slow scope's tokens end where nobody spends them.
 func (p *Pacer) Take(paces []Pace, now time.Time) (ok bool, until time.Time) {
 	ok, until, _ = p.limiter.takeAll(paces, now, true)
 	return ok, until

@@ -15,15 +15,21 @@ import (
 // EventCanceled is the event of a cancel that stopped something.
 const EventCanceled = "canceled"
 
+// What stops deliveries.
+const (
+	stopCanceled     = "canceled"
+	stopAcknowledged = "acknowledged"
+)
+
 // A delivery that nobody has claimed ends here; one that was accepted keeps that
 // status and only stops waiting. One that is being called is told to stop
 // afterwards: its worker's record is late by a turn and is decided again. Both
 // in one statement, or a delivery could pass between the two.
-const cancelDeliveries = `
+const stopDeliveries = `
 update dispatcher.deliveries
-set turn = turn + 1, stop = 'canceled', final = claimed_by is null,
+set turn = turn + 1, stop = $3, final = claimed_by is null,
   finished_at = case when claimed_by is null then $2::timestamptz end,
-  because = case when claimed_by is null then 'canceled' else because end,
+  because = case when claimed_by is null then $3 else because end,
   job_id = case when claimed_by is null then null else job_id end,
   status = case when claimed_by is not null or status in ('sent', 'delivered', 'read') then status else 'canceled' end
 where notification_id = $1 and not final and (claimed_by is null or stop is null)
@@ -50,7 +56,7 @@ func (s *Store) Cancel(ctx context.Context, project string, id uuid.UUID, now ti
 		if tag.RowsAffected() == 0 {
 			return ErrNotFound
 		}
-		stopped, claimed, err := stopAll(ctx, tx, id, now)
+		stopped, claimed, err := stopAll(ctx, tx, id, stopCanceled, now)
 		if err != nil || stopped == 0 {
 			return err
 		}
@@ -77,13 +83,21 @@ func (s *Store) Cancel(ctx context.Context, project string, id uuid.UUID, now ti
 	return result, nil
 }
 
+// notFound turns the absence of a row into [ErrNotFound].
+func notFound(err error) error {
+	if errors.Is(err, pgx.ErrNoRows) {
+		return ErrNotFound
+	}
+	return err
+}
+
 // stopAll stops every delivery of a notification and counts them, and those of
 // them that are being called. A record that it waited for may have started the
 // next step or a retry, which only a later snapshot shows, so it looks until
 // nothing is left.
-func stopAll(ctx context.Context, tx pgx.Tx, id uuid.UUID, now time.Time) (stopped, claimed int, err error) {
+func stopAll(ctx context.Context, tx pgx.Tx, id uuid.UUID, stop string, now time.Time) (stopped, claimed int, err error) {
 	for moving := true; moving; {
-		rows, err := tx.Query(ctx, cancelDeliveries, id, now)
+		rows, err := tx.Query(ctx, stopDeliveries, id, now, stop)
 		if err != nil {
 			return 0, 0, err
 		}

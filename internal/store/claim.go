@@ -161,6 +161,7 @@ func scanClaimed(row pgx.CollectableRow) (Claimed, error) {
 	}
 	c := Claimed{Delivery: d.delivery()}
 	n.ID, n.Project, n.Priority, n.ExpiresAt = c.Delivery.Notification, c.Project, c.Priority, c.ExpiresAt
+	n.Round = int(c.Round)
 	if c.Notification, c.Invalid = n.notification(); c.Invalid != nil {
 		lengthen(&c.Notification, &c.Delivery)
 	}

@@ -28,22 +28,32 @@ const keyColumns = `id, project, name, hint, scopes, created_at, expires_at, rev
 // CreateKey makes an API key and returns its secret, which is stored as a hash
 // only and cannot be had again. A zero expires means never.
 func (s *Store) CreateKey(ctx context.Context, project, name string, scopes []string, expires time.Time) (secret string, key APIKey, err error) {
-	secret = keyPrefix + rand.Text() + rand.Text()[:14] // 40 characters, 200 bits
-	id, err := uuid.NewV7()
+	secret, key, err = insertKey(ctx, s.pool, project, name, scopes, expires)
 	if err != nil {
-		return "", APIKey{}, fmt.Errorf("create key: %w", err)
-	}
-	hash := sha256.Sum256([]byte(secret))
-	rows, err := s.pool.Query(ctx, `insert into dispatcher.api_keys (id, project, name, hash, hint, scopes, created_at, expires_at)
-		values ($1, $2, $3, $4, $5, $6, clock_timestamp(), $7) returning `+keyColumns,
-		id, project, name, hash[:], secret[:len(keyPrefix)+4], scopes, null(expires))
-	if err != nil {
-		return "", APIKey{}, fmt.Errorf("create key: %w", err)
-	}
-	if key, err = pgx.CollectExactlyOneRow(rows, scanKey); err != nil {
 		return "", APIKey{}, fmt.Errorf("create key: %w", err)
 	}
 	return secret, key, nil
+}
+
+func insertKey(ctx context.Context, q queryer, project, name string, scopes []string, expires time.Time) (string, APIKey, error) {
+	secret := keyPrefix + rand.Text() + rand.Text()[:14] // 40 characters, 200 bits
+	id, err := uuid.NewV7()
+	if err != nil {
+		return "", APIKey{}, err
+	}
+	hash := sha256.Sum256([]byte(secret))
+	key, err := oneKey(ctx, q, `insert into dispatcher.api_keys (id, project, name, hash, hint, scopes, created_at, expires_at)
+		values ($1, $2, $3, $4, $5, $6, clock_timestamp(), $7) returning `+keyColumns,
+		id, project, name, hash[:], secret[:len(keyPrefix)+4], scopes, null(expires))
+	return secret, key, err
+}
+
+func oneKey(ctx context.Context, q queryer, sql string, args ...any) (APIKey, error) {
+	rows, err := q.Query(ctx, sql, args...)
+	if err != nil {
+		return APIKey{}, err
+	}
+	return pgx.CollectExactlyOneRow(rows, scanKey)
 }
 
 // ListKeys returns the keys of a project, newest first; of all projects when it

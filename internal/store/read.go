@@ -125,11 +125,14 @@ func (r *Record) Overall() (notify.Status, bool) {
 	return notify.Overall(r.Notification.Mode, r.ByStep(), !r.CanceledAt.IsZero())
 }
 
-// ByStep groups what the status is derived from by step of the chain.
+// ByStep groups what the status is derived from by step of the chain. A step of
+// mode first that failed before a retry has not begun again until the chain has
+// come to it.
 func (r *Record) ByStep() [][]notify.DeliveryView {
 	steps := make([][]notify.DeliveryView, len(r.Notification.Chain))
 	for _, d := range r.Deliveries {
-		if int(d.Step) < len(steps) {
+		past := r.Notification.Mode == notify.First && int(d.Round) < r.Notification.Round && !notify.UntilAccepted.MetBy(d.Status)
+		if int(d.Step) < len(steps) && !past {
 			steps[d.Step] = append(steps[d.Step], notify.DeliveryView{Status: d.Status, Final: d.Final})
 		}
 	}
@@ -151,7 +154,7 @@ func (r *Record) FinishedAt() time.Time {
 }
 
 const readNotifications = `
-select n.id, n.project, n.priority, n.expires_at, m.canceled_at, m.acknowledged_at,
+select n.id, n.project, n.priority, n.expires_at, m.canceled_at, m.acknowledged_at, m.retried_at, m.expires_at, coalesce(m.round, 0),
   n.mode, n.chain, n.recipient, n.content, n.reference, n.metadata, n.trace, n.created_at, n.send_at
 from dispatcher.notifications n left join dispatcher.marks m on m.notification_id = n.id
 where n.id = any($1) order by n.id desc`
@@ -236,16 +239,21 @@ func each[T any](ctx context.Context, q queryer, sql string, ids []uuid.UUID, sc
 
 func scanRecord(row pgx.CollectableRow) (Record, error) {
 	var n notificationRow
-	var canceled, acknowledged *time.Time
-	head := []any{&n.ID, &n.Project, &n.Priority, &n.ExpiresAt, &canceled, &acknowledged}
+	var canceled, acknowledged, retried, extended *time.Time
+	head := []any{&n.ID, &n.Project, &n.Priority, &n.ExpiresAt, &canceled, &acknowledged, &retried, &extended, &n.Round}
 	if err := row.Scan(append(head, n.fields()...)...); err != nil {
 		return Record{}, err
 	}
 	// One that cannot be read must not keep others from being read beside it.
 	notification, invalid := n.notification()
-	return Record{
-		Notification: notification, CanceledAt: zero(canceled), AcknowledgedAt: zero(acknowledged), Invalid: invalid,
-	}, nil
+	r := Record{
+		Notification: notification, CanceledAt: zero(canceled), AcknowledgedAt: zero(acknowledged), RetriedAt: zero(retried),
+		Invalid: invalid,
+	}
+	if extended != nil {
+		r.AcceptedUntil, r.Notification.ExpiresAt = notification.ExpiresAt, *extended
+	}
+	return r, nil
 }
 
 func scanDelivery(row pgx.CollectableRow) (Delivery, error) {

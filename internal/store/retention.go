@@ -31,6 +31,11 @@ with gone as (
 )
 select from gone`
 
+const deleteBatches = `
+delete from dispatcher.batches where (project, key) in (
+  select project, key from dispatcher.batches where expires_at < $1 and lease_until < $1 order by expires_at limit $2
+  for update skip locked)`
+
 const deleteKeys = `
 delete from dispatcher.idempotency_keys where (project, route, key) in (
   select project, route, key from dispatcher.idempotency_keys where expires_at < $1 order by expires_at limit $2
@@ -38,8 +43,8 @@ delete from dispatcher.idempotency_keys where (project, route, key) in (
 
 // Expire deletes, each at most batch rows at a time: notifications that ended
 // before the given instant with all that belongs to them, and idempotency keys
-// past their time. It never touches a notification that has not ended. deleted
-// counts both; more says that there may be more to delete.
+// and batches past their time. It never touches a notification that has not
+// ended. deleted counts all of them; more says that there may be more to delete.
 func (s *Store) Expire(ctx context.Context, endedBefore, now time.Time, batch int) (deleted int64, more bool, err error) {
 	for _, step := range []struct {
 		sql  string
@@ -47,6 +52,7 @@ func (s *Store) Expire(ctx context.Context, endedBefore, now time.Time, batch in
 	}{
 		{deleteNotifications, []any{firstIDAt(endedBefore), endedBefore, batch}},
 		{deleteKeys, []any{now, batch}},
+		{deleteBatches, []any{now, batch}},
 	} {
 		tag, err := s.pool.Exec(ctx, step.sql, step.args...)
 		if err != nil {

@@ -128,7 +128,7 @@ from unnest($1::uuid[], $2::int2[], $3::int2[], $4::int2[], $5::int2[], $6::int4
   $18::text[], $19::text[], $20::text[])
   as r (id, step, target, targets, round, turn, priority, job, started, ends, expires, address, project, channel, status, why, because,
   pinned, provider, scopes)
-on conflict do nothing`
+` + renewDelivery
 
 const insertWaits = `
 insert into dispatcher.waits (notification_id, step, target, turn, priority, held, due, until, since, project, channel, reason, scope)

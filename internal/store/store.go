@@ -124,9 +124,11 @@ func Classify(err error) Class {
 		pg      *pgconn.PgError
 		connect *pgconn.ConnectError
 		scan    pgx.ScanArgError
+		running *BatchRunningError
 	)
 	switch {
-	case err == nil, errors.Is(err, ErrNotFound), errors.Is(err, ErrIdempotencyMismatch), errors.As(err, &scan):
+	case err == nil, errors.Is(err, ErrNotFound), errors.Is(err, ErrIdempotencyMismatch), errors.Is(err, ErrKeyEnded), errors.Is(err, ErrBatchLost),
+		errors.As(err, &running), errors.As(err, &scan):
 		return Other
 	case errors.Is(err, errUnstorable):
 		return BadRow

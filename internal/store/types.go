@@ -121,6 +121,9 @@ type Record struct {
 	Attempts       []Attempt  // by step, target and turn
 	CanceledAt     time.Time  // zero for never
 	AcknowledgedAt time.Time
+	RetriedAt      time.Time // the last time that an operator started it again
+	// AcceptedUntil is when it would have expired without a retry; zero without one.
+	AcceptedUntil time.Time
 	// Invalid says why the stored notification cannot be read; nil if it can. Its
 	// chain then has at least the steps that were started.
 	Invalid error

@@ -1,0 +1,94 @@
+//go:build unix
+
+// Package e2e_test drives the program as its users do: real processes on a real
+// PostgreSQL, calling providers that stand in a sandbox over real sockets. What
+// holds is read from the API, the database and what the sandbox received, never
+// from the inside of a process.
+//
+// E2E_NOTIFICATIONS sets how many notifications the tests under load send, in
+// place of a number that suits every run.
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	// The program is built by hand; this makes its code part of what decides
+	// whether a cached result of these tests still holds.
+	_ "github.com/notification-dispatcher/dispatcher/internal/cli"
+)
+
+// program is the path of the built binary, whose name is dispatcher.
+var program string
+
+func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
+
+func buildAndRun(m *testing.M) int {
+	folder, err := os.MkdirTemp("", "dispatcher-e2e-")
+	if err == nil {
+		program = filepath.Join(folder, "dispatcher")
+		err = build(program)
+	}
+	defer func() { _ = os.RemoveAll(folder) }()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		return 1
+	}
+	return m.Run()
+}
+
+// build makes the program as these tests were made: with the race detector or
+// without.
+func build(path string) error {
+	args := []string{"build", "-o", path}
+	if raceDetector {
+		args = append(args, "-race")
+	}
+	args = append(args, "github.com/notification-dispatcher/dispatcher/cmd/dispatcher")
+	cmd := exec.CommandContext(context.Background(), "go", args...)
+	cmd.Stderr = os.Stderr
+	if err := cmd.Run(); err != nil {
+		return errors.Join(errors.New("the program does not build"), err)
+	}
+	return nil
+}
+
+// notifications is how many notifications a test under load sends: usual, a
+// quarter of it under the race detector, or what E2E_NOTIFICATIONS says.
+func notifications(t *testing.T, usual int) int {
+	t.Helper()
+	if text := os.Getenv("E2E_NOTIFICATIONS"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 100 {
+			t.Fatalf("E2E_NOTIFICATIONS=%q: must be a number from 100", text)
+		}
+		return n
+	}
+	if raceDetector {
+		return usual / 4
+	}
+	return usual
+}
+
+// eventually asks until ok says yes, and fails the test after within.
+func eventually(t *testing.T, within time.Duration, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(within)
+	defer deadline.Stop()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			t.Fatalf("not within %s: %s", within, what)
+		}
+	}
+}

@@ -1,0 +1,308 @@
+package store_test
+
+import (
+	"context"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/notification-dispatcher/dispatcher/internal/notify"
+	"github.com/notification-dispatcher/dispatcher/internal/store"
+)
+
+// What is updated for every delivery must touch no index, also when one statement
+// claims all rows of a page. Nothing here needs a page to be tidied between two
+// updates, which any open transaction of the server would put off.
+func TestClaimAndRecordAreHotUpdates(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		count  int
+		record bool
+	}{{"claimed and recorded", 8, true}, {"claimed in one statement", 500, false}} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			d := open(t)
+			var claims []store.Claim
+			rows := make([]store.Acceptance, c.count)
+			for i := range rows {
+				rows[i] = row()
+				claims = append(claims, claimOf(rows[i].Starts[0].Delivery))
+			}
+			if _, _, err := d.Accept(t.Context(), rows, now(), time.Hour); err != nil {
+				t.Fatal(err)
+			}
+			want := int64(c.count)
+			var results []store.Result
+			for _, claimed := range d.tryClaim(claims...) {
+				results = append(results, outcome(claimed, notify.Accepted, sent))
+			}
+			if c.record {
+				d.record(results...)
+				want *= 2
+			}
+			if updated, hot := d.updates(want); updated != want || hot != want {
+				t.Errorf("%d of %d updates were HOT, want %d", hot, updated, want)
+			}
+		})
+	}
+}
+
+// updates reads how many updates of deliveries there were, and how many of them
+// were HOT, once at least so many were reported.
+func (d *db) updates(least int64) (updated, hot int64) {
+	d.t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); updated < least && time.Now().Before(deadline); {
+		d.flushStats()
+		err := d.Pool().QueryRow(d.t.Context(), `select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables
+			where schemaname = 'dispatcher' and relname = 'deliveries'`).Scan(&updated, &hot)
+		if err != nil {
+			d.t.Fatal(err)
+		}
+	}
+	return updated, hot
+}
+
+// flushStats lets every idle connection of the pool report its counters.
+func (d *db) flushStats() {
+	d.t.Helper()
+	for _, c := range d.Pool().AcquireAllIdle(d.t.Context()) {
+		_, err := c.Exec(d.t.Context(), "select pg_stat_force_next_flush()")
+		c.Release()
+		if err != nil {
+			d.t.Fatal(err)
+		}
+	}
+}
+
+// tracer collects the statements that a store sends, with their arguments.
+type tracer struct {
+	mu   sync.Mutex
+	seen map[string][]any
+}
+
+func (tr *tracer) note(sql string, args []any) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.seen[sql] = args
+}
+
+func (tr *tracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	tr.note(data.SQL, data.Args)
+	return ctx
+}
+func (tr *tracer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+func (tr *tracer) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	return ctx
+}
+
+func (tr *tracer) TraceBatchQuery(_ context.Context, _ *pgx.Conn, data pgx.TraceBatchQueryData) {
+	tr.note(data.SQL, data.Args)
+}
+func (tr *tracer) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
+
+// filled returns a store on a database that has been in use for a while: most
+// notifications have ended, some wait, and a few are in the queue.
+func filled(t *testing.T, notifications int) (plain, traced *db, tr *tracer) {
+	t.Helper()
+	d := open(t)
+	tr = &tracer{seen: map[string][]any{}}
+	cfg, err := pgxpool.ParseConfig(d.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.ConnConfig.Tracer = tr
+	cfg.MaxConns = 4
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	traced = &db{Store: store.New(pool), t: t, url: d.url, node: d.node}
+	t.Cleanup(traced.Close)
+	traced.SetQueue(insertedQueue{})
+	d.exec(`insert into dispatcher.notifications (id, project, priority, mode, chain, recipient, content, reference, created_at, send_at, expires_at)
+		select (lpad(to_hex((extract(epoch from at) * 1000)::bigint), 12, '0') || '7' || substr(md5(i::text), 1, 3) || '8' || substr(md5(i::text), 4, 15))::uuid,
+			'project-' || i % 20, 1 + i % 4, 'first', '[{"channel":"sms"}]', '{"sms":"+1"}', '{"body":"b"}', 'ref-' || i / 3, at, at, at + interval '1 day'
+		from (select i, now() - interval '40 days' + i * interval '40 days' / $1 as at from generate_series(1, $1) i) s`, notifications)
+	d.exec(`insert into dispatcher.deliveries (notification_id, step, target, targets, priority, final, started_at, ends_at, expires_at, finished_at,
+			address, project, channel, status, started_because)
+		select id, 0, 0, 1, priority, n % 4 > 0, created_at, expires_at, expires_at, case when n % 4 > 0 then created_at end,
+			decode(md5((n / 10)::text), 'hex'), project, 'sms', case when n % 4 > 0 then 'sent' else 'waiting' end, 'first'
+		from (select *, row_number() over () as n from dispatcher.notifications) s`)
+	d.exec(`insert into dispatcher.waits select notification_id, step, target, turn, priority,
+			case when random() < 0.01 then now() else now() + random() * interval '1 day' end, now(), project, channel, 'scheduled'
+		from dispatcher.deliveries where status = 'waiting'`)
+	d.exec(`insert into dispatcher.attempts (notification_id, step, target, turn, n, duration_us, started_at, id, node, account, outcome)
+		select notification_id, step, target, turn, 1, 1, started_at, gen_random_uuid(), gen_random_uuid(), 'a', 'accepted' from dispatcher.deliveries where final`)
+	d.exec(`insert into dispatcher.events (at, notification_id, project, type) select created_at, id, project, 'accepted' from dispatcher.notifications`)
+	d.exec(`insert into dispatcher.idempotency_keys select project, 'r', id::text, decode(md5('a') || md5('b'), 'hex'), id, '', created_at + interval '41 days'
+		from dispatcher.notifications`)
+	d.exec(`insert into dispatcher.api_keys select gen_random_uuid(), 'p' || i, '', decode(md5(i::text) || md5('x'), 'hex'), '', array['read'], now() from generate_series(1, 20000) i`)
+	d.exec(`insert into dispatcher.marks select id, now() from dispatcher.notifications limit 5000`)
+	d.exec(`insert into dispatcher.suppressions select 'project-' || i % 20, 'sms', decode(md5('s' || i), 'hex'), '', '', now() from generate_series(1, 20000) i`)
+	d.exec(`insert into dispatcher.river_job (args, kind, queue, max_attempts, state, finalized_at)
+		select '{"v":1,"p":"p","c":"sms","i":[]}', 'deliver', 'sms', 25, 'completed', now() from generate_series(1, 20000)`)
+	d.exec(`analyze`)
+	// The planner takes a table for as much larger as it is thought to be denser.
+	d.exec(`update pg_class set reltuples = reltuples * 100 where relnamespace = 'dispatcher'::regnamespace and reltuples > 0`)
+	return d, traced, tr
+}
+
+// insertedQueue is a queue whose own statements are not looked at.
+type insertedQueue struct{}
+
+func (insertedQueue) Insert(_ context.Context, _ pgx.Tx, e []store.Envelope) ([]int64, error) {
+	return make([]int64, len(e)), nil
+}
+
+// big are the tables that grow with what was sent. A statement that reads one of
+// them from end to end takes the longer the longer the service runs.
+var big = []string{
+	"notifications", "deliveries", "waits", "attempts", "events", "suppressions", "idempotency_keys", "api_keys", "river_job", "marks",
+}
+
+var seqScan = regexp.MustCompile(`Seq Scan on (?:dispatcher\.)?(\w+)`)
+
+func TestNoStatementReadsABigTableFromEndToEnd(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("fills a database first")
+	}
+	plain, d, tr := filled(t, 20_000)
+	ids := one[[]uuid.UUID](plain, "select array_agg(notification_id) from (select notification_id from dispatcher.waits limit 40) s")
+	first := plain.get(ids[0]).Deliveries[0]
+	joined := after0(first, store.After{Status: notify.Waiting})
+	joined.Join, joined.Wait, joined.Waited = true, waitOf(first, notify.WaitBackoff, now()), true
+	joined.Suppress = &store.Suppression{Project: "p", Channel: notify.SMS, Address: first.Address, At: now()}
+	joined.Attempt = &store.Attempt{ID: uuid.New(), N: 1, StartedAt: now(), Account: "a", Outcome: notify.Throttled}
+	late := joined
+	attempt := *joined.Attempt
+	attempt.ID, late.Attempt = uuid.New(), &attempt
+	other := plain.get(ids[1]).Deliveries[0]
+	ended := after0(other, store.After{Status: notify.Failed, Final: true})
+	ended.Waited = true
+	claimed := plain.get(ids[2]).Deliveries[0]
+	page := store.Filter{Project: "project-3", Limit: 50}
+	lists := []func(*store.Filter){
+		func(*store.Filter) {},
+		func(f *store.Filter) { f.Cursor = ids[0] },
+		func(f *store.Filter) { f.Reference = "ref-7" },
+		func(f *store.Filter) { f.Channel = notify.SMS },
+		func(f *store.Filter) { f.Addresses = [][16]byte{first.Address} },
+		func(f *store.Filter) { f.After = now().Add(-time.Hour) },
+		func(f *store.Filter) { f.Before = now().Add(-39 * day) },
+		func(f *store.Filter) { f.Status = notify.Failed },
+	}
+	secret, key, err := d.CreateKey(t.Context(), "p", "", []string{"read"}, time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := d.link(d.node)
+	must := func(_ any, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 8 { // beyond the first executions, whose plans are made for their arguments
+		must(d.Claim(t.Context(), d.node, []store.Claim{claimOf(claimed)}, false))
+		must(d.Record(t.Context(), []store.Result{joined, ended}, func(store.Record, []store.DeliveryID) store.Joined { return store.Joined{} }))
+		must(d.Record(t.Context(), []store.Result{late}, nil))
+		must(d.Wake(t.Context(), store.Shut{Scopes: []string{"a"}, Channels: []notify.Channel{notify.Email}}, 500))
+		must(d.Sweep(t.Context(), ids[0], 100, now()))
+		must(d.DeadNodes(t.Context()))
+		must(d.DeadWork(t.Context(), uuid.New()))
+		must(d.Bury(t.Context(), d.node))
+		must(nil, link.Beat(t.Context()))
+		must(d.Cancel(t.Context(), other.Project, other.Notification, now()))
+		must(nil, d.Correct(t.Context(), other.DeliveryID, notify.Delivered, now()))
+		must(d.Authenticate(t.Context(), secret))
+		must(nil, d.RevokeKey(t.Context(), "p", key.ID))
+		must(d.ListKeys(t.Context(), "p"))
+		must(d.Get(t.Context(), first.Project, first.Notification))
+		_, _, err := d.Expire(t.Context(), now().Add(-39*day), now(), 10)
+		must(nil, err)
+		_, _, err = d.Accept(t.Context(), []store.Acceptance{row(keyed(uuid.NewString())), row(keyed("again"))}, now(), time.Hour)
+		must(nil, err)
+		for _, adapt := range lists {
+			f := page
+			adapt(&f)
+			must(d.List(t.Context(), f))
+		}
+	}
+	if len(tr.seen) < 40 {
+		t.Errorf("only %d statements were seen", len(tr.seen))
+	}
+	for sql, args := range tr.seen {
+		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
+			plain.explain(sql, args, mode)
+		}
+	}
+}
+
+func keyed(k string) func(*store.Acceptance) { return key(k, 1) }
+
+// whole are parts of the statements that may look at all rows: the backlog counts
+// the waits, and all keys are listed for whoever sees all projects.
+var whole = []string{"count(*), min(due)", "where $1 = '' or project = $1"}
+
+// explain fails the test if the plan of a statement reads a big table from end
+// to end.
+func (d *db) explain(sql string, args []any, mode string) {
+	d.t.Helper()
+	verb, _, _ := strings.Cut(strings.TrimSpace(strings.ToLower(sql)), " ")
+	verb, _, _ = strings.Cut(verb, "\n")
+	if verb != "select" && verb != "with" && verb != "insert" && verb != "update" && verb != "delete" {
+		return
+	}
+	plan := d.plan(sql, args, mode)
+	for _, match := range seqScan.FindAllStringSubmatch(plan, -1) {
+		all := slices.ContainsFunc(whole, func(part string) bool { return strings.Contains(sql, part) })
+		if slices.Contains(big, match[1]) && !all {
+			d.t.Errorf("%s reads all of %s:\n%s\n%s", mode, match[1], sql, plan)
+		}
+	}
+}
+
+// plan returns the plan of a statement: for its arguments, or for any.
+func (d *db) plan(sql string, args []any, mode string) string {
+	d.t.Helper()
+	var plan []string
+	err := pgx.BeginFunc(d.t.Context(), d.Pool(), func(tx pgx.Tx) error {
+		explain := "explain (costs off) " + sql
+		if mode == "force_generic_plan" {
+			nulls := ""
+			if len(args) > 0 {
+				nulls = "(" + strings.Repeat("null, ", len(args)-1) + "null)"
+			}
+			if _, err := tx.Exec(d.t.Context(), "set local plan_cache_mode = "+mode); err != nil {
+				return err
+			}
+			if _, err := tx.Conn().PgConn().Exec(d.t.Context(), "prepare explained as "+sql).ReadAll(); err != nil {
+				return err
+			}
+			defer tx.Exec(d.t.Context(), "deallocate explained") //nolint:errcheck // the connection is not used for it again
+			explain, args = "explain (costs off) execute explained"+nulls, nil
+		}
+		rows, err := tx.Query(d.t.Context(), explain, args...)
+		if err != nil {
+			return err
+		}
+		plan, err = pgx.CollectRows(rows, pgx.RowTo[string])
+		return err
+	})
+	if err != nil {
+		d.t.Errorf("%s: %v", sql, err)
+	}
+	for i := range plan {
+		plan[i] = plan[i][:min(len(plan[i]), 150)] // ids of a whole batch
+	}
+	return strings.Join(plan, "\n")
+}
