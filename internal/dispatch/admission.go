@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"context"
 	"time"
 
 	"github.com/notification-dispatcher/dispatcher/internal/channels"
@@ -14,17 +15,18 @@ type Admission interface {
 	// Admit asks for leave to call through account, whose narrower scopes are given
 	// too. With leave, the ticket must be reported back once; without, the refusal
 	// says why.
-	Admit(a *Account, scopes []string, now time.Time) (Ticket, *Refusal)
-	// Held returns the scopes for which nothing may be woken now.
-	Held(now time.Time) []string
+	Admit(ctx context.Context, a *Account, scopes []string, now time.Time) (Ticket, *Refusal)
+	// Held returns the scopes for which nothing may be woken now, and those whose
+	// breaker waits for a probe, of which one delivery may.
+	Held(now time.Time) (held, probing []string)
 }
 
 // Ticket is leave for one call.
 type Ticket interface {
-	// Report tells what the call told.
-	Report(r channels.Result, now time.Time)
+	// Report tells what the call told and how long it took.
+	Report(ctx context.Context, r channels.Result, took time.Duration, now time.Time)
 	// Withdraw says that no call was made after all.
-	Withdraw(now time.Time)
+	Withdraw(ctx context.Context, now time.Time)
 }
 
 // Refusal is why a call may not start now.
@@ -35,49 +37,19 @@ type Refusal struct {
 	Until time.Time
 }
 
-// Local is the admission of one process alone.
-type Local struct{ guard *resilience.Guard }
-
-var _ Admission = (*Local)(nil)
-
-// NewLocal returns an admission over guard.
-func NewLocal(guard *resilience.Guard) *Local { return &Local{guard} }
-
-// Admit implements [Admission].
-func (l *Local) Admit(a *Account, scopes []string, now time.Time) (Ticket, *Refusal) {
+// scopesOf returns the scopes of a call: the account, and below it what is
+// narrower.
+func scopesOf(a *Account, scopes []string) []resilience.Scope {
 	info := a.Provider.Info()
-	all := make([]resilience.Scope, 0, 1+len(scopes))
+	out := make([]resilience.Scope, 0, 1+len(scopes))
 	// A webhook account has no health of its own: each host has. Elsewhere the
 	// account is what fails, and narrower scopes are only ever throttled.
 	byHost := info.Channel == notify.Webhook
-	all = append(all, resilience.Scope{Name: info.Account, Breaker: breakerIf(!byHost, a)})
+	out = append(out, resilience.Scope{Name: info.Account, Breaker: breakerIf(!byHost, a)})
 	for _, s := range scopes {
-		all = append(all, resilience.Scope{Name: info.Account + "/" + s, Breaker: breakerIf(byHost, a)})
+		out = append(out, resilience.Scope{Name: info.Account + "/" + s, Breaker: breakerIf(byHost, a)})
 	}
-	ticket, denial := l.guard.Admit(all, now)
-	if denial == nil {
-		return &localTicket{guard: l.guard, ticket: ticket, account: info.Account}, nil
-	}
-	r := &Refusal{Reason: notify.WaitBreakerOpen, Scope: denial.Scope, Until: denial.Until}
-	switch denial.Kind {
-	case resilience.KindGate:
-		r.Reason = notify.WaitThrottled
-	case resilience.KindPaused:
-		r.Reason = notify.WaitPaused
-	case resilience.KindBreaker:
-	}
-	return nil, r
-}
-
-// Held implements [Admission].
-func (l *Local) Held(now time.Time) []string {
-	var held []string
-	for _, s := range l.guard.Snapshot(now) {
-		if s.Paused != nil || s.GateUntil.After(now) || s.Breaker.State == resilience.Open && (s.Breaker.OpenUntil.IsZero() || s.Breaker.OpenUntil.After(now)) {
-			held = append(held, s.Scope)
-		}
-	}
-	return held
+	return out
 }
 
 func breakerIf(yes bool, a *Account) *resilience.BreakerConfig {
@@ -87,18 +59,24 @@ func breakerIf(yes bool, a *Account) *resilience.BreakerConfig {
 	return nil
 }
 
-// defaultQuiet is how long a scope is left alone after a 429 that named no time.
-const defaultQuiet = time.Second
-
-type localTicket struct {
-	guard   *resilience.Guard
-	ticket  resilience.Ticket
-	account string
+func refusalOf(d *resilience.Denial) *Refusal {
+	r := &Refusal{Reason: notify.WaitBreakerOpen, Scope: d.Scope, Until: d.Until}
+	switch d.Kind {
+	case resilience.KindGate:
+		r.Reason = notify.WaitThrottled
+	case resilience.KindPaused:
+		r.Reason = notify.WaitPaused
+	case resilience.KindRamp:
+		r.Reason = notify.WaitCapacity
+	case resilience.KindBreaker:
+	}
+	return r
 }
 
-// Report implements [Ticket].
-func (t *localTicket) Report(r channels.Result, now time.Time) {
-	e := resilience.Evidence{RetryAfter: r.RetryAfter}
+// evidenceOf is what a result says to a breaker. An account's refusal that is
+// about a narrower scope says nothing about the account.
+func evidenceOf(r channels.Result) resilience.Evidence {
+	e := resilience.Evidence{Verdict: resilience.Neutral, RetryAfter: r.RetryAfter}
 	switch {
 	case r.Outcome == notify.NotAttempted, r.Outcome == notify.Expired:
 		e.Verdict = resilience.None
@@ -108,24 +86,58 @@ func (t *localTicket) Report(r channels.Result, now time.Time) {
 		e.Verdict = resilience.Success
 	case r.Outcome.Evidence() == notify.Failure:
 		e.Verdict = resilience.Failure
-	default:
-		e.Verdict = resilience.Neutral
 	}
-	quietFor := r.RetryAfter
-	if r.Outcome == notify.Throttled && quietFor == 0 {
-		quietFor = defaultQuiet
+	return e
+}
+
+// quietOf returns for how long, and which scope, a result asks to be left alone.
+func quietOf(account string, r channels.Result) (scope string, d time.Duration) {
+	d = r.RetryAfter
+	if r.Outcome == notify.Throttled && d == 0 {
+		d = defaultQuiet
 	}
-	if quietFor > 0 {
-		scope := t.account
-		if r.Scope != "" {
-			scope += "/" + r.Scope
-		}
-		t.guard.Throttle(scope, now.Add(quietFor), now)
+	if r.Scope != "" {
+		account += "/" + r.Scope
 	}
-	t.ticket.Done(e, now)
+	return account, d
+}
+
+// defaultQuiet is how long a scope is left alone after a 429 that named no time.
+const defaultQuiet = time.Second
+
+// Cluster is the admission that all nodes share, through a [resilience.Member].
+type Cluster struct{ member *resilience.Member }
+
+var _ Admission = (*Cluster)(nil)
+
+// NewCluster returns an admission over a process's part in the shared state.
+func NewCluster(member *resilience.Member) *Cluster { return &Cluster{member} }
+
+// Admit implements [Admission].
+func (c *Cluster) Admit(ctx context.Context, a *Account, scopes []string, now time.Time) (Ticket, *Refusal) {
+	pass, denial := c.member.Admit(ctx, scopesOf(a, scopes), now)
+	if denial != nil {
+		return nil, refusalOf(denial)
+	}
+	return &clusterTicket{c.member, pass, a.Provider.Info().Account}, nil
+}
+
+// Held implements [Admission].
+func (c *Cluster) Held(now time.Time) (held, probing []string) { return c.member.Held(now) }
+
+type clusterTicket struct {
+	member  *resilience.Member
+	pass    *resilience.Pass
+	account string
+}
+
+// Report implements [Ticket].
+func (t *clusterTicket) Report(ctx context.Context, r channels.Result, took time.Duration, now time.Time) {
+	if scope, d := quietOf(t.account, r); d > 0 {
+		t.member.Throttle(scope, now.Add(d), now)
+	}
+	t.pass.Done(ctx, evidenceOf(r), took, now)
 }
 
 // Withdraw implements [Ticket].
-func (t *localTicket) Withdraw(now time.Time) {
-	t.ticket.Done(resilience.Evidence{Verdict: resilience.None}, now)
-}
+func (t *clusterTicket) Withdraw(ctx context.Context, now time.Time) { t.pass.Withdraw(ctx, now) }

@@ -1,0 +1,105 @@
+package dispatch
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/notification-dispatcher/dispatcher/internal/resilience"
+	"github.com/notification-dispatcher/dispatcher/internal/store"
+)
+
+// Scopes keeps a process's part in the shared breakers and gates up to date: it
+// hands in evidence each second, and at once where there is reason to, and learns
+// what the others changed when they announce it and each second.
+type Scopes struct {
+	Member *resilience.Member
+	Store  *store.Store
+	Logger *slog.Logger
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// scopesInterval is how often evidence is handed in and changes are looked for
+// without any hint.
+const scopesInterval = time.Second
+
+// Run works until ctx ends. While the database is away the process decides by
+// what it knows.
+func (s *Scopes) Run(ctx context.Context) {
+	if s.Now == nil {
+		s.Now = time.Now
+	}
+	hints := make(chan struct{}, 1)
+	done := make(chan struct{})
+	go func() { defer close(done); s.listen(ctx, hints) }()
+	defer func() { <-done }()
+	ticker := time.NewTicker(scopesInterval)
+	defer ticker.Stop()
+	failing := false
+	for {
+		flush, refresh := true, true
+		select {
+		case <-ctx.Done():
+			s.last(ctx)
+			return
+		case <-ticker.C:
+		case <-s.Member.Kicked():
+			refresh = false
+		case <-hints:
+			flush = false
+		}
+		err := s.sync(ctx, flush, refresh)
+		if (err != nil) != failing && ctx.Err() == nil {
+			failing = err != nil
+			if failing {
+				s.Logger.WarnContext(ctx, "breakers and gates are decided by this process alone", slog.Any("error", err))
+			} else {
+				s.Logger.InfoContext(ctx, "breakers and gates are shared again")
+			}
+		}
+	}
+}
+
+func (s *Scopes) sync(ctx context.Context, flush, refresh bool) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if flush {
+		if err := s.Member.Flush(ctx, s.Now()); err != nil {
+			return err
+		}
+	}
+	if refresh {
+		return s.Member.Refresh(ctx, s.Now())
+	}
+	return nil
+}
+
+// last hands in what this process still knows: a gate that it alone has seen
+// must not be lost with it.
+func (s *Scopes) last(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	if err := s.Member.Flush(ctx, s.Now()); err != nil {
+		s.Logger.WarnContext(ctx, "last evidence not handed in", slog.Any("error", err))
+	}
+}
+
+// listen passes on announcements until ctx ends. A lost connection is made again;
+// what was announced meanwhile is found by looking.
+func (s *Scopes) listen(ctx context.Context, hints chan<- struct{}) {
+	for ctx.Err() == nil {
+		err := s.Store.Listen(ctx, store.ScopesChannel, func() {
+			select {
+			case hints <- struct{}{}:
+			default:
+			}
+		})
+		if err != nil && ctx.Err() == nil {
+			select {
+			case <-ctx.Done():
+			case <-time.After(scopesInterval):
+			}
+		}
+	}
+}
