@@ -93,7 +93,7 @@ create table dispatcher.waits (
   priority        smallint    not null,
   held            boolean     not null,
   due             timestamptz not null,
-  until           timestamptz not null check (until <= due),
+  until           timestamptz not null,
   since           timestamptz not null,
   project         text        not null,
   channel         text        not null,

@@ -16,9 +16,9 @@ type Admission interface {
 	// too. With leave, the ticket must be reported back once; without, the refusal
 	// says why.
 	Admit(ctx context.Context, a *Account, scopes []string, now time.Time) (Ticket, *Refusal)
-	// Held returns the scopes for which nothing may be woken now, and those whose
-	// breaker waits for a probe, of which one delivery may.
-	Held(now time.Time) (held, probing []string)
+	// Room returns how many calls of a scope may start within the interval:
+	// [resilience.Unlimited], or a number.
+	Room(scope string, interval time.Duration, now time.Time) int
 }
 
 // Ticket is leave for one call.
@@ -122,8 +122,10 @@ func (c *Cluster) Admit(ctx context.Context, a *Account, scopes []string, now ti
 	return &clusterTicket{c.member, pass, a.Provider.Info().Account}, nil
 }
 
-// Held implements [Admission].
-func (c *Cluster) Held(now time.Time) (held, probing []string) { return c.member.Held(now) }
+// Room implements [Admission].
+func (c *Cluster) Room(scope string, interval time.Duration, now time.Time) int {
+	return c.member.Room(scope, interval, now)
+}
 
 type clusterTicket struct {
 	member  *resilience.Member

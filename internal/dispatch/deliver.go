@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -18,8 +17,8 @@ import (
 	"github.com/notification-dispatcher/dispatcher/internal/store"
 )
 
-// capacityWait is how long a delivery steps aside when too many calls of its
-// channel or destination are under way.
+// capacityWait is when a delivery that steps aside, because too many calls of its
+// channel or destination are under way, is expected to move.
 const capacityWait = 100 * time.Millisecond
 
 // run works through an envelope, every delivery on its own, and reports whether
@@ -77,11 +76,11 @@ func (d *Dispatcher) deliver(ctx context.Context, e *store.Envelope, item store.
 			return fallback.Overdue(s, p, l.delivery.Because, now)
 		})
 	case d.paused()[e.Channel]:
-		return d.refuse(ctx, item, Refusal{Reason: notify.WaitPaused, Until: now})
+		return d.refuse(ctx, item, Refusal{Reason: notify.WaitPaused, Scope: channelScope(e.Channel)})
 	}
 	destination := destinationOf(registry.Channel(e.Channel), account, item.Scopes)
-	if !d.flights.take(e.Channel, destination, registry.Channel(e.Channel).MaxInFlight) {
-		return d.refuse(ctx, item, Refusal{Reason: notify.WaitCapacity, Until: now.Add(capacityWait + rand.N(capacityWait))})
+	if full := d.flights.take(e.Channel, destination, registry.Channel(e.Channel).MaxInFlight); full != "" {
+		return d.refuse(ctx, item, Refusal{Reason: notify.WaitCapacity, Scope: full, Until: now.Add(capacityWait)})
 	}
 	defer d.flights.leave(e.Channel, destination)
 	ticket, refusal := d.cfg.Admission.Admit(ctx, account, item.Scopes, now)

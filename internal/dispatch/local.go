@@ -25,14 +25,12 @@ func (l *Local) Admit(_ context.Context, a *Account, scopes []string, now time.T
 	return &localTicket{guard: l.guard, ticket: ticket, account: a.Provider.Info().Account}, nil
 }
 
-// Held implements [Admission].
-func (l *Local) Held(now time.Time) (held, probing []string) {
-	for _, s := range l.guard.Snapshot(now) {
-		if s.Paused != nil || s.GateUntil.After(now) || s.Breaker.State == resilience.Open && (s.Breaker.OpenUntil.IsZero() || s.Breaker.OpenUntil.After(now)) {
-			held = append(held, s.Scope)
-		}
+// Room implements [Admission].
+func (l *Local) Room(scope string, _ time.Duration, now time.Time) int {
+	if l.guard.Refuses(scope, now) {
+		return 0
 	}
-	return held, nil
+	return resilience.Unlimited
 }
 
 type localTicket struct {

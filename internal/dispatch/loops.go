@@ -87,18 +87,14 @@ func (d *Dispatcher) beat(ctx context.Context, name string) {
 	d.every(ctx, beatInterval, "heartbeat", once)
 }
 
-// wake moves what is due into the queue, and decides the timers.
+// wake moves what is due into the queue, and what is held as far as there is
+// room, and decides the timers.
 func (d *Dispatcher) wake(ctx context.Context) error {
 	if !d.mayCall(d.cfg.Now()) {
 		return nil
 	}
 	for {
-		held, probing := d.cfg.Admission.Held(d.cfg.Now())
-		shut := store.Shut{Scopes: append(held, probing...)}
-		for c := range d.paused() {
-			shut.Channels = append(shut.Channels, c)
-		}
-		woken, err := d.store.Wake(ctx, shut, wakeLimit)
+		woken, err := d.store.Wake(ctx, wakeLimit)
 		if err != nil {
 			return err
 		}
@@ -106,7 +102,7 @@ func (d *Dispatcher) wake(ctx context.Context) error {
 			return err
 		}
 		if woken.Moved+len(woken.Timers) < wakeLimit {
-			return nil
+			return d.wakeHeld(ctx)
 		}
 	}
 }

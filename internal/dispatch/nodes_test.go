@@ -214,11 +214,18 @@ func TestRunLeavesNoGoroutineBehind(t *testing.T) { //nolint:paralleltest // cou
 	n := single(t, account(sms))
 	n.final(t, n.accept(t, notification(both, step(notify.SMS))))
 	n.stop()
+	left := ""
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(left)
+		}
+	})
 	eventually(t, "all goroutines have ended", func() bool {
 		all := make([]byte, 1<<20)
 		all = all[:runtime.Stack(all, true)]
 		for _, stack := range strings.Split(string(all), "\n\n") {
 			if !strings.Contains(stack, t.Name()) && (strings.Contains(stack, "internal/dispatch.") || strings.Contains(stack, "riverqueue")) {
+				left = stack
 				return false
 			}
 		}

@@ -91,7 +91,10 @@ func (d *Dispatcher) result(n *notify.Notification, delivery store.Delivery, f f
 	default:
 		r.Wait = &store.Wait{
 			DeliveryID: delivery.DeliveryID, Turn: delivery.Turn + 1, Project: delivery.Project, Channel: delivery.Channel,
-			Priority: delivery.Priority, Reason: w.Reason, Scope: w.Scope, Since: now, Due: w.Due,
+			Priority: delivery.Priority, Reason: w.Reason, Scope: w.Scope, Since: now, Until: w.Due, Due: w.Due,
+		}
+		if w.Scope != "" && heldBy(w.Reason) {
+			r.Wait.Held, r.Wait.Due = true, delivery.EndsAt
 		}
 	}
 	if !r.Join && next >= 0 {
