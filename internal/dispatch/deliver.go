@@ -84,7 +84,7 @@ func (d *Dispatcher) deliver(ctx context.Context, e *store.Envelope, item store.
 		return d.refuse(ctx, item, Refusal{Reason: notify.WaitCapacity, Until: now.Add(capacityWait + rand.N(capacityWait))})
 	}
 	defer d.flights.leave(e.Channel, destination)
-	ticket, refusal := d.cfg.Admission.Admit(ctx, account, item.Scopes, now)
+	ticket, refusal := d.cfg.Admission.Admit(account, item.Scopes, now)
 	if refusal != nil {
 		return d.refuse(ctx, item, *refusal)
 	}
@@ -95,14 +95,14 @@ func (d *Dispatcher) deliver(ctx context.Context, e *store.Envelope, item store.
 		// Claims are tried for as long as the job may run, so this is a stop or a
 		// fault of ours. Should the claim have been committed, the reaper will take
 		// it for a call whose outcome is unknown.
-		ticket.Withdraw(ctx, d.cfg.Now())
+		ticket.Withdraw(d.cfg.Now())
 		if ctx.Err() == nil {
 			d.log.ErrorContext(ctx, "claim failed", idOf(item.Delivery()), slog.Any("error", err))
 		}
 		return false
 	}
 	if claimed == nil {
-		ticket.Withdraw(ctx, d.cfg.Now())
+		ticket.Withdraw(d.cfg.Now())
 		return d.unclaimed(ctx, item)
 	}
 	d.callSafely(ctx, claimed, account, ticket)
@@ -120,7 +120,7 @@ func (d *Dispatcher) callSafely(ctx context.Context, c *store.Claimed, a *Accoun
 		}
 	}()
 	if c.Invalid != nil {
-		ticket.Withdraw(ctx, d.cfg.Now())
+		ticket.Withdraw(d.cfg.Now())
 		d.invalid(context.WithoutCancel(ctx), c)
 		return
 	}
@@ -194,7 +194,7 @@ func (d *Dispatcher) call(ctx context.Context, c *store.Claimed, a *Account, tic
 	}
 	result = result.Clean()
 	took := d.cfg.Now().Sub(started)
-	ticket.Report(ctx, result, took, d.cfg.Now())
+	ticket.Report(result, d.cfg.Now())
 	d.cfg.Metrics.Attempt(c.Channel, result.Outcome, took)
 	attempt := &store.Attempt{
 		DeliveryID: c.DeliveryID, Turn: c.Turn, ID: c.ClaimID, N: max(c.Calls, 1), Node: d.node,

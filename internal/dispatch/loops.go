@@ -93,8 +93,7 @@ func (d *Dispatcher) wake(ctx context.Context) error {
 		return nil
 	}
 	for {
-		held, probing := d.cfg.Admission.Held(d.cfg.Now())
-		shut := store.Shut{Scopes: append(held, probing...)}
+		shut := store.Shut{Scopes: d.cfg.Admission.Held(d.cfg.Now())}
 		for c := range d.paused() {
 			shut.Channels = append(shut.Channels, c)
 		}
