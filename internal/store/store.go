@@ -54,9 +54,9 @@ func Open(ctx context.Context, databaseURL string, o Options) (*Store, error) {
 			params["application_name"] = o.Name
 		}
 	}
-	// A process that dies or is cut off in mid-transaction must not hold locks
-	// for longer than the others wait for it.
-	params["idle_in_transaction_session_timeout"] = "30000"
+	// A process that freezes or is cut off in mid-transaction must not hold locks,
+	// those that every record takes among them, for longer than the others wait.
+	params["idle_in_transaction_session_timeout"] = "5000"
 	// A flush that meets a stranger's row lock gives up and is tried again.
 	params["lock_timeout"] = "5000"
 	cfg.ConnConfig.ConnectTimeout = 5 * time.Second
