@@ -37,16 +37,18 @@ func queueUpdates(b *pgx.Batch, results []Result) {
 		because                               []*string
 		attempts, throttles, crashes, repeats []int16
 		finished                              []*time.Time
+		claim                                 []uuid.UUID
 	)
 	for i := range results {
 		r := &results[i]
 		k.add(r.DeliveryID, r.Turn)
+		claim = append(claim, r.Claim)
 		status, final = append(status, string(r.After.Status)), append(final, r.After.Final)
 		because, finished = append(because, nullText(r.After.Because)), append(finished, null(r.After.FinishedAt))
 		attempts, throttles = append(attempts, int16(r.After.Attempts)), append(throttles, int16(r.After.Throttles))
 		crashes, repeats = append(crashes, int16(r.After.Crashes)), append(repeats, int16(r.After.Repeats))
 	}
-	b.Queue(updateDeliveries, k.ids, k.step, k.target, k.turn, status, final, because, attempts, throttles, crashes, repeats, finished)
+	b.Queue(updateDeliveries, k.ids, k.step, k.target, k.turn, status, final, because, attempts, throttles, crashes, repeats, finished, claim)
 }
 
 func queueAttempts(b *pgx.Batch, results []Result) bool {
