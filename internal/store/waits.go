@@ -71,7 +71,7 @@ func (s *Store) Wake(ctx context.Context, shut Shut, limit int) (Woken, error) {
 	if shut.Scopes == nil {
 		shut.Scopes = []string{}
 	}
-	err := s.inTx(ctx, func(tx pgx.Tx) error {
+	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, dueWaits, shut.Scopes, channels, limit)
 		if err != nil {
 			return fmt.Errorf("read due waits: %w", err)
