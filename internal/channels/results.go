@@ -12,6 +12,7 @@ const (
 	maxCode   = 64
 	maxDetail = 256
 	maxID     = 256
+	maxScope  = 64
 )
 
 // Ok returns the result of an accepted message. Without an id, where the
@@ -27,10 +28,11 @@ func (r Result) Clean() Result {
 	r.Code = Text(r.Code, maxCode)
 	r.Detail = Text(r.Detail, maxDetail)
 	r.MessageID = Text(r.MessageID, maxID)
+	r.Scope = Text(r.Scope, maxScope)
 	if !r.Outcome.Valid() {
 		r.Outcome, r.Detail = notify.Unknown, "adapter gave no outcome"
 	}
-	if r.Outcome == notify.Accepted && r.Status == "" {
+	if r.Outcome == notify.Accepted && !notify.UntilAccepted.MetBy(r.Status) {
 		r.Status = notify.Sent
 	}
 	if r.RetryAfter < 0 {

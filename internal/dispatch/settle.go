@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/notification-dispatcher/dispatcher/internal/fallback"
 	"github.com/notification-dispatcher/dispatcher/internal/notify"
 	"github.com/notification-dispatcher/dispatcher/internal/store"
@@ -74,6 +76,9 @@ func (d *Dispatcher) result(n *notify.Notification, delivery store.Delivery, f f
 			Status: f.Status, Final: f.Final, Because: f.Because,
 			Attempts: f.Attempts, Throttles: f.Throttles, Crashes: f.Crashes, Repeats: f.Repeats,
 		},
+	}
+	if delivery.ClaimedBy != uuid.Nil {
+		r.Claim = delivery.ClaimID
 	}
 	next := -1
 	if f.MoveOn && n.Mode == notify.First && int(delivery.Step)+1 < len(n.Chain) {

@@ -38,8 +38,10 @@ type Shared struct {
 	calls    map[Op]int
 
 	// OnChange, if set, is told of every change of a breaker, with the record
-	// before it, and OnNotify of every announcement. They run without a lock.
+	// before it, OnGate of every gate that was moved, and then OnNotify that
+	// something is announced. They run without a lock.
 	OnChange func(before resilience.ScopeRecord, t resilience.Transition)
+	OnGate   func(g resilience.ScopeGate)
 	OnNotify func()
 }
 
@@ -192,12 +194,19 @@ func (l *Link) Throttle(_ context.Context, gates map[string]time.Duration) error
 func (s *Shared) throttle(gates map[string]time.Duration) {
 	s.mu.Lock()
 	now := s.now()
-	for scope, d := range gates {
-		if until := now.Add(d); until.After(s.gates[scope].until) {
+	var moved []resilience.ScopeGate
+	for _, scope := range slices.Sorted(maps.Keys(gates)) {
+		if until := now.Add(gates[scope]); until.After(s.gates[scope].until) {
 			s.gates[scope] = keptGate{until, now}
+			moved = append(moved, resilience.ScopeGate{Scope: scope, Until: until})
 		}
 	}
 	s.mu.Unlock()
+	for _, g := range moved {
+		if s.OnGate != nil {
+			s.OnGate(g)
+		}
+	}
 	if s.OnNotify != nil {
 		s.OnNotify()
 	}

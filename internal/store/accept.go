@@ -28,7 +28,7 @@ const EventAccepted = "accepted"
 // error that leaves it open whether the transaction was committed.
 func (s *Store) Accept(ctx context.Context, rows []Acceptance, now time.Time, keep time.Duration) (out []Accepted, errs []error, err error) {
 	out, errs = make([]Accepted, len(rows)), make([]error, len(rows))
-	err = s.inTx(ctx, func(tx pgx.Tx) error {
+	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		fresh, err := claimKeys(ctx, tx, rows, out, errs, now, keep)
 		if err != nil {
 			return err

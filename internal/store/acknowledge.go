@@ -49,7 +49,7 @@ on conflict (notification_id) do update set acknowledged_at = coalesce(m.acknowl
 // it may not. A step that waits to be acknowledged has then met its criterion.
 func (s *Store) Acknowledge(ctx context.Context, project string, id uuid.UUID, now time.Time) (Acknowledgement, error) {
 	var a Acknowledgement
-	err := s.inTx(ctx, func(tx pgx.Tx) error {
+	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		a = Acknowledgement{Result: AcknowledgedFinal, At: now}
 		var before *time.Time
 		err := tx.QueryRow(ctx, readAcknowledged, id, project).Scan(&before)

@@ -78,7 +78,7 @@ where project = $1 and key = $2 and holder = $3 and results is null`
 // for another fingerprint and a [*BatchRunningError] while somebody else runs it.
 func (s *Store) BeginBatch(ctx context.Context, project, key string, fingerprint [32]byte, keep time.Duration) (Batch, error) {
 	b := Batch{Project: project, Key: key, holder: uuid.New()}
-	err := s.inTx(ctx, func(tx pgx.Tx) error {
+	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, dropBatch, project, key); err != nil {
 			return err
 		}

@@ -48,7 +48,7 @@ on conflict (notification_id) do update set canceled_at = coalesce(m.canceled_at
 // and the answer is [TooLate], or finds that it may not.
 func (s *Store) Cancel(ctx context.Context, project string, id uuid.UUID, now time.Time) (CancelResult, error) {
 	result := AlreadyFinal
-	err := s.inTx(ctx, func(tx pgx.Tx) error {
+	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, "select from dispatcher.notifications where id = $1 and project = $2 for no key update", id, project)
 		if err != nil {
 			return err
@@ -125,7 +125,7 @@ const EventCorrected = "corrected"
 // higher rank comes late. A canceled delivery whose call turns out accepted
 // shows that; a failed one is only corrected by delivered or read.
 func (s *Store) Correct(ctx context.Context, id DeliveryID, status notify.Status, now time.Time) error {
-	err := s.inTx(ctx, func(tx pgx.Tx) error {
+	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		var project string
 		err := tx.QueryRow(ctx, `
 			update dispatcher.deliveries set status = $4

@@ -68,6 +68,8 @@ func (s *Store) Claim(ctx context.Context, node uuid.UUID, claims []Claim, durab
 		turn, account = append(turn, c.Turn), append(account, c.Account)
 		claim = append(claim, c.ID)
 	}
+	ctx, cancel := context.WithTimeout(ctx, s.limit)
+	defer cancel()
 	b := &pgx.Batch{}
 	if !durable {
 		b.Queue("select set_config('synchronous_commit', 'off', true)")

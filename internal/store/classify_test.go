@@ -8,6 +8,7 @@ import (
 	"net"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -99,4 +100,25 @@ func TestABrokenConnectionIsTransient(t *testing.T) {
 	if fates := d.record(r); fates[0] != store.Written {
 		t.Error("the flush could not be repeated")
 	}
+}
+
+// A connection whose other end is gone must not hold up a flush for as long as
+// TCP takes to notice.
+func TestATransactionThatHangsIsGivenUpAndMayBeRepeated(t *testing.T) {
+	t.Parallel()
+	d := open(t)
+	delivery := d.accept(row())[0]
+	d.exec(`create function dispatcher.hang() returns trigger language plpgsql as $$ begin perform pg_sleep(60); return null; end $$`)
+	d.exec(`create trigger hang after update on dispatcher.deliveries for each statement execute function dispatcher.hang()`)
+	d.SetLimit(100 * time.Millisecond)
+	_, claim := d.Claim(t.Context(), d.node, []store.Claim{claimOf(delivery)}, true)
+	_, record := d.Record(t.Context(), []store.Result{after0(delivery, store.After{Status: notify.Failed, Final: true})}, nil)
+	for what, err := range map[string]error{"claim": claim, "record": record} {
+		if err == nil || store.Classify(err) != store.Transient {
+			t.Errorf("%s: class of %v is %d", what, err, store.Classify(err))
+		}
+	}
+	d.SetLimit(time.Minute)
+	d.exec("drop trigger hang on dispatcher.deliveries")
+	d.claim(delivery)
 }

@@ -38,6 +38,7 @@ func queueUpdates(b *pgx.Batch, results []Result) {
 		because                               []*string
 		attempts, throttles, crashes, repeats []int16
 		finished                              []*time.Time
+		claim                                 []uuid.UUID
 	)
 	// In one order everywhere, so that two nodes do not lock crosswise.
 	order := make([]*Result, len(results))
@@ -47,12 +48,13 @@ func queueUpdates(b *pgx.Batch, results []Result) {
 	slices.SortFunc(order, func(a, b *Result) int { return compareIDs(a.DeliveryID, b.DeliveryID) })
 	for _, r := range order {
 		k.add(r.DeliveryID, r.Turn)
+		claim = append(claim, r.Claim)
 		status, final = append(status, string(r.After.Status)), append(final, r.After.Final)
 		because, finished = append(because, nullText(r.After.Because)), append(finished, null(r.After.FinishedAt))
 		attempts, throttles = append(attempts, int16(r.After.Attempts)), append(throttles, int16(r.After.Throttles))
 		crashes, repeats = append(crashes, int16(r.After.Crashes)), append(repeats, int16(r.After.Repeats))
 	}
-	b.Queue(updateDeliveries, k.ids, k.step, k.target, k.turn, status, final, because, attempts, throttles, crashes, repeats, finished)
+	b.Queue(updateDeliveries, k.ids, k.step, k.target, k.turn, status, final, because, attempts, throttles, crashes, repeats, finished, claim)
 }
 
 func queueAttempts(b *pgx.Batch, results []Result) bool {

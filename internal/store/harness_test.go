@@ -227,7 +227,11 @@ func after0(d store.Delivery, after store.After) store.Result {
 	if after.Final && after.FinishedAt.IsZero() {
 		after.FinishedAt = now()
 	}
-	return store.Result{DeliveryID: d.DeliveryID, Turn: d.Turn, Project: d.Project, After: after}
+	r := store.Result{DeliveryID: d.DeliveryID, Turn: d.Turn, Project: d.Project, After: after}
+	if d.ClaimedBy != uuid.Nil {
+		r.Claim = d.ClaimID
+	}
+	return r
 }
 
 // waitOf is a wait that follows a result of d.

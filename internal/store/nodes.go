@@ -125,7 +125,7 @@ func (s *Store) DeadNodes(ctx context.Context) ([]uuid.UUID, error) {
 		return nil, nil
 	}
 	var dead []uuid.UUID
-	err := s.inTx(ctx, func(tx pgx.Tx) error {
+	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, deadNodes, deadAfter, deadRegardless, settleAfterStart)
 		if err != nil {
 			return err
@@ -192,7 +192,7 @@ func (s *Store) DeadWork(ctx context.Context, node uuid.UUID) ([]Delivery, error
 // delivery a job, so that no poison shares an envelope again; removes its jobs;
 // and forgets the node. Claims must have been settled before (see DeadWork).
 func (s *Store) Bury(ctx context.Context, node uuid.UUID) (requeued int, err error) {
-	err = s.inTx(ctx, func(tx pgx.Tx) error {
+	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, "select from dispatcher.nodes where id = $1 for update skip locked", node)
 		if err != nil || tag.RowsAffected() == 0 {
 			return err // somebody else does it

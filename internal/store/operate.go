@@ -74,7 +74,7 @@ func (s *Store) ResumeChannel(ctx context.Context, c notify.Channel, by, why str
 }
 
 func (s *Store) operateChannel(ctx context.Context, a Action, c notify.Channel, by, why string, do func(*pgx.Batch)) error {
-	err := s.inTx(ctx, func(tx pgx.Tx) error {
+	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		b := &pgx.Batch{}
 		do(b)
 		b.Queue(recordAction, string(a), string(c), by, why, nil)

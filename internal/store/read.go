@@ -33,6 +33,8 @@ func (s *Store) Get(ctx context.Context, project string, id uuid.UUID) (Record, 
 // Records reads notifications by id, without their attempts. Those that do not
 // exist are left out.
 func (s *Store) Records(ctx context.Context, ids []uuid.UUID) ([]Record, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.limit)
+	defer cancel()
 	return readRecords(ctx, s.pool, ids, false)
 }
 
@@ -125,14 +127,18 @@ func (r *Record) Overall() (notify.Status, bool) {
 	return notify.Overall(r.Notification.Mode, r.ByStep(), !r.CanceledAt.IsZero())
 }
 
-// ByStep groups what the status is derived from by step of the chain. A step of
-// mode first that failed before a retry has not begun again until the chain has
-// come to it.
+// Past reports whether a delivery failed before a retry and has not begun again:
+// in mode first the chain may not have come to it yet.
+func (r *Record) Past(d *Delivery) bool {
+	return r.Notification.Mode == notify.First && int(d.Round) < r.Notification.Round && !notify.UntilAccepted.MetBy(d.Status)
+}
+
+// ByStep groups what the status is derived from by step of the chain, without
+// what is past.
 func (r *Record) ByStep() [][]notify.DeliveryView {
 	steps := make([][]notify.DeliveryView, len(r.Notification.Chain))
 	for _, d := range r.Deliveries {
-		past := r.Notification.Mode == notify.First && int(d.Round) < r.Notification.Round && !notify.UntilAccepted.MetBy(d.Status)
-		if int(d.Step) < len(steps) && !past {
+		if int(d.Step) < len(steps) && !r.Past(&d) {
 			steps[d.Step] = append(steps[d.Step], notify.DeliveryView{Status: d.Status, Final: d.Final})
 		}
 	}

@@ -14,7 +14,11 @@ import (
 // Result is what a worker, a timer or the reaper has to write about a delivery.
 type Result struct {
 	DeliveryID
-	Turn    int32 // the turn it was decided under
+	Turn int32 // the turn it was decided under
+	// Claim is the claim that it is the outcome of; zero where the delivery was
+	// decided about unclaimed. One that somebody else has claimed meanwhile has not
+	// changed its turn yet, but is being called.
+	Claim   uuid.UUID
 	Project string
 	// Attempt is nil where no call was made.
 	Attempt *Attempt
@@ -81,14 +85,15 @@ type Joiner func(r Record, touched []DeliveryID) Joined
 const updateDeliveries = `
 with r as (
   select * from unnest($1::uuid[], $2::int2[], $3::int2[], $4::int4[], $5::text[], $6::bool[], $7::text[],
-    $8::int2[], $9::int2[], $10::int2[], $11::int2[], $12::timestamptz[])
-    as r (id, step, target, turn, status, final, because, attempts, throttles, crashes, repeats, finished_at)
+    $8::int2[], $9::int2[], $10::int2[], $11::int2[], $12::timestamptz[], $13::uuid[])
+    as r (id, step, target, turn, status, final, because, attempts, throttles, crashes, repeats, finished_at, claim)
 )
 update dispatcher.deliveries d
 set turn = d.turn + 1, status = r.status, final = r.final, because = r.because, attempts = r.attempts, throttles = r.throttles,
   crashes = r.crashes, repeats = r.repeats, finished_at = r.finished_at, job_id = null, claimed_by = null, claimed_at = null
 from r
 where d.notification_id = r.id and d.step = r.step and d.target = r.target and d.turn = r.turn and not d.final
+  and (d.claimed_by is null or d.claim_id = r.claim)
 returning d.notification_id, d.step, d.target`
 
 // An attempt that the reaper wrote as unknown is corrected by the worker that
@@ -131,7 +136,7 @@ where s.until is not null and (excluded.until is null or excluded.until > s.unti
 // is [Late] then.
 func (s *Store) Record(ctx context.Context, results []Result, join Joiner) ([]Fate, error) {
 	fates := make([]Fate, len(results))
-	err := s.inTx(ctx, func(tx pgx.Tx) error {
+	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		if err := lockJoins(ctx, tx, results); err != nil {
 			return err
 		}

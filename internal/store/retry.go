@@ -74,7 +74,7 @@ where deliveries.final and deliveries.round < excluded.round and deliveries.stat
 // a new key, so that receivers do not take them for repeats.
 func (s *Store) Retry(ctx context.Context, project string, id uuid.UUID, expires, now time.Time, restart Restarter) (Retry, error) {
 	var out Retry
-	err := s.inTx(ctx, func(tx pgx.Tx) error {
+	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, lockNotification, id, project)
 		if err != nil {
 			return err

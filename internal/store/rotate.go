@@ -28,7 +28,7 @@ returning ` + keyColumns
 // made with. An empty project means any. It returns [ErrNotFound], and
 // [ErrKeyEnded] for a key that does not work any more.
 func (s *Store) RotateKey(ctx context.Context, project string, id uuid.UUID, overlap time.Duration, expires time.Time) (secret string, made, old APIKey, err error) {
-	err = s.inTx(ctx, func(tx pgx.Tx) error {
+	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		was, err := oneKey(ctx, tx, `select `+keyColumns+` from dispatcher.api_keys where id = $1 and ($2 = '' or project = $2) for update`, id, project)
 		if err != nil {
 			return notFound(err)

@@ -60,7 +60,7 @@ func (s *Scopes) Update(ctx context.Context, scope string, change resilience.Cha
 func (s *Scopes) update(ctx context.Context, scope string, change resilience.Change, more func(*pgx.Batch)) (resilience.ScopeRecord, time.Time, error) {
 	out := resilience.ScopeRecord{Scope: scope}
 	var now time.Time
-	err := s.store.inTx(ctx, func(tx pgx.Tx) error {
+	err := s.store.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "select pg_advisory_xact_lock(hashtextextended('breaker:' || $1, 0))", scope); err != nil {
 			return err
 		}

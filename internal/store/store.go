@@ -20,7 +20,13 @@ type Store struct {
 	queue Queue
 	auth  *authCache
 	links links
+	limit time.Duration
 }
+
+// limit is how long the store's own transactions may take. One that takes longer
+// hangs on a connection whose other end is gone, which TCP alone would notice
+// after a quarter of an hour, with every result of this node behind it.
+const limit = 30 * time.Second
 
 // Queue puts envelopes into the job queue inside a transaction and returns one
 // job id for each, in order.
@@ -69,7 +75,7 @@ func Open(ctx context.Context, databaseURL string, o Options) (*Store, error) {
 
 // New wraps a pool, which the store then owns.
 func New(pool *pgxpool.Pool) *Store {
-	return &Store{pool: pool, auth: newAuthCache()}
+	return &Store{pool: pool, auth: newAuthCache(), limit: limit}
 }
 
 // Pool returns the connections, for River and for tests.
@@ -95,8 +101,10 @@ func (s *Store) Ready(ctx context.Context) error {
 const eventsLock int64 = 0x6576656e7473 // "events"
 
 // inTx runs do in a transaction on one connection.
-func (s *Store) inTx(ctx context.Context, do func(tx pgx.Tx) error) error {
-	return pgx.BeginFunc(ctx, s.pool, do)
+func (s *Store) inTx(ctx context.Context, do func(ctx context.Context, tx pgx.Tx) error) error {
+	ctx, cancel := context.WithTimeout(ctx, s.limit)
+	defer cancel()
+	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error { return do(ctx, tx) })
 }
 
 // Class sorts database errors by what can be done about them.

@@ -51,7 +51,7 @@ type Swept struct {
 // has neither a job nor a wait.
 func (s *Store) Sweep(ctx context.Context, after uuid.UUID, size int, now time.Time) (Swept, error) {
 	var out Swept
-	err := s.inTx(ctx, func(tx pgx.Tx) error {
+	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		var end uuid.UUID
 		switch err := tx.QueryRow(ctx, sliceEnd, after, size).Scan(&end); {
 		case errors.Is(err, pgx.ErrNoRows):

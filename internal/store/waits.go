@@ -137,7 +137,7 @@ func (s *Store) WakeHeld(ctx context.Context, rooms []Room) (Woken, error) {
 // take locks the rows that a query selects and moves them.
 func (s *Store) take(ctx context.Context, sql string, args ...any) (Woken, error) {
 	var out Woken
-	err := s.inTx(ctx, func(tx pgx.Tx) error {
+	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, sql, args...)
 		if err != nil {
 			return fmt.Errorf("read waits: %w", err)

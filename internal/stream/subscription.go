@@ -123,7 +123,8 @@ func (s *Subscription) Next(ctx context.Context, wait time.Duration) ([]*store.L
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-timer.C:
-			return nil, nil
+			events, _, err := s.take() // which also brings the position up to date
+			return events, err
 		case <-s.signal:
 		}
 	}
