@@ -237,3 +237,42 @@ func TestAClaimRefusedByTheDatabasesClockIsNoSuppression(t *testing.T) {
 		t.Errorf("status %s, delivery %+v", status, r.Deliveries[0])
 	}
 }
+
+// fragile is metrics that panic once, after the call was made.
+type fragile struct {
+	tally
+	once sync.Once
+}
+
+func (f *fragile) Attempt(c notify.Channel, o notify.Outcome, took time.Duration) {
+	f.once.Do(func() { panic("of ours") })
+	f.tally.Attempt(c, o, took)
+}
+
+func TestAPanicOfOursAfterTheCallLeavesTheOutcomeUnknown(t *testing.T) {
+	t.Parallel()
+	email := newScript(notify.Email, ok)
+	n := start(t, pgURL(t), registry(account(email)), hold, func(s *setup) { s.Metrics = &fragile{tally: tally{got: map[string]int{}}} })
+	const many = 10
+	var ids []uuid.UUID
+	for range many {
+		ids = append(ids, n.accept(t, notification(both, step(notify.Email))))
+	}
+	n.Release()
+	crashes := 0
+	for _, id := range ids {
+		status, r := n.final(t, id)
+		if status != notify.Sent {
+			t.Errorf("status %s", status)
+		}
+		if d := r.Deliveries[0]; d.Crashes == 1 {
+			crashes++
+			if a := r.Attempts; len(a) != 2 || a[0].Outcome != notify.Unknown || !a[1].PossibleDuplicate {
+				t.Errorf("attempts %+v", a)
+			}
+		}
+	}
+	if crashes != 1 || len(email.sent()) != many+1 {
+		t.Errorf("%d crashes, %d calls", crashes, len(email.sent()))
+	}
+}

@@ -2,7 +2,9 @@ package store_test
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -74,6 +76,45 @@ func TestTwoRecordersOfSiblingsStartTheNextStepOnce(t *testing.T) {
 	}
 	if n := a.count("select sum(jsonb_array_length(args -> 'i')) from dispatcher.river_job where queue = 'sms'"); n != rounds {
 		t.Errorf("%d second steps are in the queue, want %d", n, rounds)
+	}
+}
+
+// Flushes that share keys wait for each other, in one order.
+func TestFlushesThatShareKeysDoNotBlockEachOther(t *testing.T) {
+	t.Parallel()
+	first := open(t)
+	const flushes, keys, size = 30, 20, 8
+	ids := make([]sync.Map, keys) // by key: the notifications that it was answered with
+	var wg sync.WaitGroup
+	for _, n := range []*db{first, openAt(t, first.url), openAt(t, first.url)} {
+		wg.Go(func() {
+			for range flushes {
+				var rows []store.Acceptance
+				picked := rand.Perm(keys)[:size]
+				for _, k := range picked {
+					rows = append(rows, row(key(strconv.Itoa(k), 1)))
+				}
+				out, errs, err := n.Accept(t.Context(), rows, now(), time.Hour)
+				if err = errors.Join(append(errs, err)...); err != nil {
+					t.Error(err)
+					return
+				}
+				for i, k := range picked {
+					ids[k].Store(out[i].ID, true)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for k := range ids {
+		answers := 0
+		ids[k].Range(func(any, any) bool { answers++; return true })
+		if answers > 1 {
+			t.Errorf("key %d was answered with %d notifications", k, answers)
+		}
+	}
+	if n := first.count("select count(*) from dispatcher.notifications"); n > keys {
+		t.Errorf("%d notifications for %d keys", n, keys)
 	}
 }
 
