@@ -62,12 +62,14 @@ func TestNodesThatLeaseKeepTheLimitTogether(t *testing.T) {
 			nodes[i].back = time.Duration(rapid.Int64Range(0, int64(80*ms)).Draw(t, "back"))
 			slack = max(slack, nodes[i].there+nodes[i].back+resilience.DefaultLeaseTTL/4)
 		}
-		gap := rapid.SampledFrom([]time.Duration{time.Microsecond, ms, 30 * ms, time.Second}).Draw(t, "gap")
+		gaps := []time.Duration{time.Microsecond, time.Microsecond, time.Microsecond, ms, 30 * ms, 300 * ms}
+		costs := rapid.SampledFrom([]int{1, 12}).Draw(t, "costs")
 		now, spent := epoch, []spending{}
 		for range rapid.IntRange(1, 300).Draw(t, "takes") {
+			gap := rapid.SampledFrom(gaps).Draw(t, "gap")
 			now = now.Add(time.Duration(rapid.Int64Range(0, int64(gap)).Draw(t, "pause")))
 			n := nodes[rapid.IntRange(0, len(nodes)-1).Draw(t, "node")]
-			cost := rapid.IntRange(1, min(limit.Burst, 12)).Draw(t, "cost")
+			cost := rapid.IntRange(1, min(limit.Burst, costs)).Draw(t, "cost")
 			ok, until, at := n.take(&source, cost, now)
 			now = at
 			if ok {
@@ -169,6 +171,19 @@ func TestLease(t *testing.T) {
 		}
 		if s, _ := l.Check(1, epoch.Add(100*ms)); s != resilience.Short {
 			t.Errorf("at the end: standing %d, want short", s)
+		}
+	})
+	t.Run("keeps no token longer for those that come later", func(t *testing.T) {
+		t.Parallel()
+		l := resilience.NewLease(limit, resilience.LeaseConfig{})
+		l.Settle(resilience.Ask{Want: 5, Least: 1}, resilience.Grant{Tokens: 5, Debt: 5 * ms}, epoch, epoch)
+		later := epoch.Add(90 * ms)
+		l.Settle(resilience.Ask{Want: 5, Least: 1}, resilience.Grant{Tokens: 5, Debt: 5 * ms}, later, later)
+		if s, _ := l.Check(10, later); s != resilience.Ready {
+			t.Errorf("both together: standing %d, want ready", s)
+		}
+		if s, _ := l.Check(6, epoch.Add(100*ms)); s != resilience.Short {
+			t.Errorf("when the first end: standing %d, want short", s)
 		}
 	})
 	t.Run("lets those who waited for a slow answer spend it", func(t *testing.T) {

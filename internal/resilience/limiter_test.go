@@ -64,6 +64,18 @@ func (s *source) fail(err error) {
 	s.err = err
 }
 
+// asks counts how often a key was asked for.
+func (s *source) asks(key string) (n int) {
+	for _, asks := range s.calls {
+		for _, a := range asks {
+			if a.Key == key {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 // limiting runs a test in a bubble with a limiter over a source that takes 5 ms.
 func limiting(t *testing.T, cfg resilience.LimiterConfig, test func(t *testing.T, l *resilience.Limiter, s *source)) {
 	t.Helper()
@@ -118,6 +130,21 @@ func TestLimiterSharesExchanges(t *testing.T) {
 			}
 		})
 	})
+	t.Run("for all who wait, and for nobody who no longer does", func(t *testing.T) {
+		t.Parallel()
+		cfg := resilience.LimiterConfig{Lease: resilience.LeaseConfig{Max: 1}}
+		limiting(t, cfg, func(t *testing.T, l *resilience.Limiter, s *source) {
+			ok := together(t, 80, func(int) resilience.Decision { return l.Take(t.Context(), "k", hundred, 1) })
+			if ok != 80 || len(s.calls) > 3 {
+				t.Errorf("%d of 80 were let through with %d exchanges, want all with at most 3", ok, len(s.calls))
+			}
+			time.Sleep(time.Minute)
+			l.Take(t.Context(), "k", hundred, 1)
+			if a := s.calls[len(s.calls)-1][0]; a.Want != 1 {
+				t.Errorf("then one asks for %d, want 1", a.Want)
+			}
+		})
+	})
 	t.Run("between keys", func(t *testing.T) {
 		t.Parallel()
 		limiting(t, resilience.LimiterConfig{}, func(t *testing.T, l *resilience.Limiter, s *source) {
@@ -143,15 +170,7 @@ func TestLimiterSharesExchanges(t *testing.T) {
 				l.Take(t.Context(), "slow", slowly, 1)
 			}
 			for _, key := range []string{"test/k", "test/slow"} {
-				n := 0
-				for _, asks := range s.calls {
-					for _, a := range asks {
-						if a.Key == key {
-							n++
-						}
-					}
-				}
-				if n > 8 {
+				if n := s.asks(key); n > 8 {
 					t.Errorf("%s was asked for %d times in 50 calls", key, n)
 				}
 			}
@@ -287,6 +306,27 @@ func TestLimiterWithoutItsSource(t *testing.T) {
 	})
 }
 
+func TestLimiterThatStopsKeepsNobodyWaiting(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		for range 50 { // what is ready first, the stop or the ask, is left to chance
+			s := &source{t: t, delay: time.Hour, keys: map[string]*resilience.GCRA{}}
+			l := resilience.NewLimiter(resilience.LimiterConfig{Source: s, Timeout: 2 * time.Hour})
+			ctx, cancel := context.WithCancel(t.Context())
+			var run sync.WaitGroup
+			run.Go(func() { l.Run(ctx) })
+			synctest.Wait()
+			cancel()
+			l.Take(t.Context(), "k", hundred, 1)
+			run.Wait()
+		}
+		if age := time.Since(start); age != 0 {
+			t.Errorf("waited %v", age)
+		}
+	})
+}
+
 func TestLimiterForgetsKeys(t *testing.T) {
 	t.Parallel()
 	t.Run("not used for longest, also while it asks for them", func(t *testing.T) {
@@ -297,14 +337,18 @@ func TestLimiterForgetsKeys(t *testing.T) {
 			if s := l.Stats(); s.Keys > 64 || s.Taken != 600 {
 				t.Errorf("%+v, want at most 64 keys and 600 taken", s)
 			}
-			l.Take(t.Context(), "kept", hundred, 1)
-			asks := l.Stats().Asks
-			for i := range 60 {
-				l.Take(t.Context(), fmt.Sprint("other", i), hundred, 1)
-				l.Take(t.Context(), "kept", hundred, 1)
+		})
+	})
+	t.Run("but none that is in use", func(t *testing.T) {
+		t.Parallel()
+		limiting(t, resilience.LimiterConfig{MaxKeys: 64}, func(t *testing.T, l *resilience.Limiter, s *source) {
+			once := resilience.Limit{PerSecond: resilience.MinPerSecond, Burst: 1}
+			for i := range 200 {
+				l.Take(t.Context(), "kept", once, 1)
+				l.Take(t.Context(), fmt.Sprint(i), hundred, 1)
 			}
-			if n := l.Stats().Asks - asks - 60; n > 20 {
-				t.Errorf("a key in use was asked for %d times", n)
+			if n := s.asks("test/kept"); n != 1 {
+				t.Errorf("a key in use was asked for %d times, want once", n)
 			}
 		})
 	})
@@ -319,6 +363,21 @@ func TestLimiterForgetsKeys(t *testing.T) {
 			}
 			if d := l.Take(t.Context(), "k", resilience.Limit{PerSecond: 10, Burst: 100}, 1); !d.OK || d.Limit.Burst != 100 {
 				t.Errorf("%+v, want leave by the new limit", d)
+			}
+		})
+	})
+	t.Run("and tokens of a limit that changed while they were asked for", func(t *testing.T) {
+		t.Parallel()
+		limiting(t, resilience.LimiterConfig{}, func(t *testing.T, l *resilience.Limiter, _ *source) {
+			gone, cancel := context.WithTimeout(t.Context(), ms)
+			defer cancel()
+			l.Take(gone, "k", hundred, 50)
+			n := 0
+			for l.Take(t.Context(), "k", slowly, 1).OK {
+				n++
+			}
+			if n > slowly.Burst {
+				t.Errorf("%d were let through of a burst of %d", n, slowly.Burst)
 			}
 		})
 	})

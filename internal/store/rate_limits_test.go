@@ -18,7 +18,9 @@ import (
 )
 
 // still is a limit under which nothing comes back while a test runs.
-func still(burst int) resilience.Limit { return resilience.Limit{PerSecond: resilience.MinPerSecond, Burst: burst} }
+func still(burst int) resilience.Limit {
+	return resilience.Limit{PerSecond: resilience.MinPerSecond, Burst: burst}
+}
 
 func take(t testing.TB, s *store.Store, asks ...resilience.Ask) []resilience.Grant {
 	t.Helper()
