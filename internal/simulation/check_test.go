@@ -19,6 +19,7 @@ type scopeTruth struct {
 // quiet is an instant that a provider named.
 type quiet struct {
 	until     time.Time
+	read      time.Time
 	reader    *node
 	committed time.Time      // zero while it is only known to its reader
 	heard     map[*node]bool // those who were told of the commit
@@ -35,7 +36,7 @@ func (w *world) truth(scope string) *scopeTruth {
 func (w *world) named(scope string, by *node, until time.Time) {
 	t := w.truth(scope)
 	t.quiets = slices.DeleteFunc(t.quiets, func(q *quiet) bool { return !q.until.After(now()) })
-	t.quiets = append(t.quiets, &quiet{until: until, reader: by})
+	t.quiets = append(t.quiets, &quiet{until: until, read: now(), reader: by})
 	w.logf("%s reads that %s wants quiet until %.3f", by, scope, until.Sub(w.begin).Seconds())
 }
 
@@ -118,12 +119,22 @@ func (w *world) checkQuiet(c *call, scope string) {
 		case q.reader == c.n:
 			w.breaks("I4", "%s calls %s %v before the instant that it read itself", c.n, scope, left)
 		case q.committed.IsZero():
+			if since := now().Add(-4 * time.Second); q.read.Before(since) && q.reader.alive && q.reader.untroubled(since) && !w.covered(scope, q) {
+				w.breaks("I4", "%s calls %s %v before an instant that %s has read and not handed in", c.n, scope, left, q.reader)
+			}
 		case c.n.refreshed.After(q.committed):
 			w.breaks("I4", "%s calls %s %v before the instant that it knows of", c.n, scope, left)
 		case known > bound && c.n.readyAt.Before(q.committed) && c.n.untroubled(q.committed):
 			w.breaks("I4", "%s calls %s %v before an instant committed %v ago, heard %t", c.n, scope, left, known, q.heard[c.n])
 		}
 	}
+}
+
+// covered reports whether a later instant is known to all.
+func (w *world) covered(scope string, q *quiet) bool {
+	return slices.ContainsFunc(w.truth(scope).quiets, func(o *quiet) bool {
+		return !o.committed.IsZero() && !o.until.Before(q.until)
+	})
 }
 
 // untroubled reports whether the node's link to the database has worked since.
@@ -182,7 +193,7 @@ func (w *world) changed(before resilience.ScopeRecord, c resilience.Transition) 
 func (w *world) checkVerdict(before resilience.ScopeRecord, c resilience.Transition) {
 	by := w.reporting
 	if by == nil || by.generation != before.Generation || by.probe != before.Probes {
-		w.breaks("I5", "%s leaves half-open (%s) by a verdict that is void: %+v", before.Scope, c.Reason, by)
+		w.breaks("I5", "%s leaves half-open (%s) by a verdict that is void", before.Scope, c.Reason)
 	}
 	if c.To == resilience.Open {
 		if by.verdict != resilience.Failure && by.verdict != resilience.Rejected {
