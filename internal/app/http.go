@@ -29,7 +29,7 @@ func (a *App) apiConfig() httpapi.Config {
 		}})
 	}
 	return httpapi.Config{
-		Accept: a.dispatcher, Store: a.store, Keys: a.store, Accounts: accounts{a.dispatcher, a.guard}, Ready: checks,
+		Accept: a.dispatcher, Store: a.store, Keys: a.store, Accounts: accounts{a.dispatcher, a.member}, Ready: checks,
 		Events: &httpapi.Events{Hub: a.events, Store: a.store}, Metrics: a.metrics.Handler(), Observe: a.metrics.Request, Log: a.log, MaxBody: int64(a.o.Config.HTTP.MaxBody),
 	}
 }

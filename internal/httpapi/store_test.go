@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"context"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
@@ -44,7 +45,7 @@ func overPostgres(t *testing.T) (*service, *store.Store) {
 		byChannel[info.Channel] = c
 	}
 	node, err := dispatch.New(db, dispatch.Config{
-		Registry: dispatch.NewRegistry(byChannel), Admission: dispatch.NewLocal(resilience.NewGuard(resilience.GuardConfig{})),
+		Registry: dispatch.NewRegistry(byChannel), Admission: dispatch.NewCluster(resilience.NewMember(db.Scopes(uuid.New()), rand.Float64)),
 		Metrics: (*telemetry.Metrics)(nil),
 	})
 	if err != nil {

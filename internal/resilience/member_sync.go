@@ -45,6 +45,11 @@ func (m *Member) learn(r ScopeRecord, sharedNow, now time.Time) {
 			From: from, To: r.State, Reason: r.Reason, Generation: r.Generation, At: here(r.ChangedAt), Until: here(r.OpenUntil), By: r.Forced,
 		}})
 		v.closedAt = time.Time{}
+		if r.Reason == ReasonReset {
+			// An operator knows better than the provider, and than this process.
+			m.guard.Reset(r.Scope, Override{}, now)
+			delete(m.gates, r.Scope)
+		}
 		if r.State == Closed && (r.Reason == ReasonProbesSucceeded || r.Reason == ReasonReset) {
 			v.closedAt = here(r.ChangedAt)
 		}
