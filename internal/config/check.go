@@ -32,6 +32,7 @@ func (c *Config) check(problems *strict.Problems) {
 		problems.Add("http.listen", 0, `must be an address such as ":8080"`)
 	}
 	between(problems, "http.max_body", c.HTTP.MaxBody, 1<<10, 64<<20)
+	between(problems, "http.max_batch_body", c.HTTP.MaxBatchBody, 1<<10, 256<<20)
 	between(problems, "http.read_timeout", c.HTTP.ReadTimeout, time.Second, time.Hour)
 	between(problems, "http.write_timeout", c.HTTP.WriteTimeout, time.Second, time.Hour)
 	between(problems, "http.idle_timeout", c.HTTP.IdleTimeout, time.Second, time.Hour)

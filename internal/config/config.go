@@ -38,6 +38,8 @@ type HTTP struct {
 	Listen string `yaml:"listen"`
 	// MaxBody bounds a request's body; 1KiB to 64MiB, default 1MiB.
 	MaxBody Bytes `yaml:"max_body"`
+	// MaxBatchBody bounds that of a JSON batch; 1KiB to 256MiB, default 10MiB.
+	MaxBatchBody Bytes `yaml:"max_batch_body"`
 	// ReadTimeout bounds reading a whole request; default 30s.
 	ReadTimeout time.Duration `yaml:"read_timeout"`
 	// WriteTimeout bounds a request from its header to the end of the answer;
@@ -167,6 +169,7 @@ func Default() Config {
 		HTTP: HTTP{
 			Listen:          ":8080",
 			MaxBody:         1 << 20,
+			MaxBatchBody:    10 << 20,
 			ReadTimeout:     30 * time.Second,
 			WriteTimeout:    time.Minute,
 			IdleTimeout:     2 * time.Minute,

@@ -63,6 +63,7 @@ type Dispatcher struct {
 	node     uuid.UUID
 	registry atomic.Pointer[Registry]
 	flights  *flights
+	hands    *hands
 	pauses   atomic.Pointer[map[notify.Channel]bool] // nil until they are known
 	alive    *pulse
 	log      *slog.Logger
@@ -107,7 +108,7 @@ func New(s *store.Store, cfg Config) (*Dispatcher, error) {
 		cfg.Node = uuid.New()
 	}
 	d := &Dispatcher{
-		cfg: cfg, store: s, node: cfg.Node, log: cfg.Logger, flights: newFlights(), alive: newPulse(),
+		cfg: cfg, store: s, node: cfg.Node, log: cfg.Logger, flights: newFlights(), hands: newHands(), alive: newPulse(),
 		ready: make(chan struct{}), released: make(chan struct{}),
 	}
 	if !cfg.Hold {
@@ -207,6 +208,7 @@ func (d *Dispatcher) work(ctx, base context.Context, background *sync.WaitGroup)
 	background.Go(func() { d.every(loops, time.Second, "read pauses", d.readPauses) })
 	background.Go(func() { d.every(loops, time.Second, "take over dead nodes", d.reap) })
 	background.Go(func() { d.every(loops, d.cfg.SweepEvery, "sweep", d.sweep) })
+	background.Go(func() { d.every(loops, min(strayInterval, d.cfg.SweepEvery), "look for stray jobs", d.returnStrays) })
 	background.Go(func() { d.every(loops, expireInterval, "delete what is past retention", d.expire) })
 	// What is fetched before this node may call would only have to be put back.
 	for _, needed := range []<-chan struct{}{d.alive.first, d.released} {

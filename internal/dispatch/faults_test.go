@@ -276,3 +276,20 @@ func TestAPanicOfOursAfterTheCallLeavesTheOutcomeUnknown(t *testing.T) {
 		t.Errorf("%d crashes, %d calls", crashes, len(email.sent()))
 	}
 }
+
+func TestACountThatIsFullStopsNothing(t *testing.T) {
+	t.Parallel()
+	sms := newScript(notify.SMS, func(n int, _ *channels.Message) channels.Result {
+		if n == 1 {
+			return channels.Result{Outcome: notify.Throttled, RetryAfter: time.Millisecond}
+		}
+		return channels.Ok("id")
+	})
+	n := start(t, pgURL(t), registry(account(sms)), hold)
+	id := n.accept(t, notification(both, step(notify.SMS)))
+	n.exec(t, "update dispatcher.deliveries set calls = 32767, throttles = 32767")
+	n.Release()
+	if status, r := n.final(t, id); status != notify.Sent || len(r.Attempts) != 2 {
+		t.Errorf("status %s, attempts %+v", status, r.Attempts)
+	}
+}

@@ -323,6 +323,21 @@ func (n *node) waiting(t *testing.T, id uuid.UUID, reason notify.WaitReason) sto
 	})
 }
 
+// pass lets the time of every wait be over.
+func (n *node) pass(t *testing.T) {
+	t.Helper()
+	n.exec(t, "update dispatcher.waits set due = now()")
+}
+
+// passSteps lets the time of every delivery be over, and of its notification if
+// that ends with it.
+func (n *node) passSteps(t *testing.T) {
+	t.Helper()
+	n.exec(t, `update dispatcher.deliveries set ends_at = now(),
+		expires_at = case when expires_at = ends_at then now() else expires_at end`)
+	n.pass(t)
+}
+
 // final waits for the end of a notification and returns its status.
 func (n *node) final(t *testing.T, id uuid.UUID) (notify.Status, store.Record) {
 	t.Helper()

@@ -103,7 +103,7 @@ func TestMetricsAreCounted(t *testing.T) {
 			id := n.accept(t, what)
 			if c.receipts {
 				n.waiting(t, id, notify.WaitReceipt)
-				n.exec(t, "update dispatcher.waits set due = now()")
+				n.pass(t)
 			}
 			n.final(t, id)
 			n.stop() // what is counted after the commit is counted by now

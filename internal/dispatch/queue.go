@@ -72,6 +72,8 @@ func (*worker) NextRetry(*river.Job[jobArgs]) time.Time { return time.Now().Add(
 
 // Work implements [river.Worker].
 func (w *worker) Work(ctx context.Context, job *river.Job[jobArgs]) error {
+	w.d.hands.take(job.ID)
+	defer w.d.hands.leave(job.ID)
 	e := job.Args.Envelope
 	if e.Version > store.EnvelopeVersion {
 		return fmt.Errorf("job has version %d and this node knows %d", e.Version, store.EnvelopeVersion)

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -74,7 +75,8 @@ func (d *Dispatcher) result(n *notify.Notification, delivery store.Delivery, f f
 		DeliveryID: delivery.DeliveryID, Turn: delivery.Turn, Project: delivery.Project,
 		After: store.After{
 			Status: f.Status, Final: f.Final, Because: f.Because,
-			Attempts: f.Attempts, Throttles: f.Throttles, Crashes: f.Crashes, Repeats: f.Repeats,
+			// A provider that asks for a second's quiet all day long outdoes a smallint.
+			Attempts: f.Attempts, Throttles: min(f.Throttles, math.MaxInt16), Crashes: f.Crashes, Repeats: f.Repeats,
 		},
 	}
 	if delivery.ClaimedBy != uuid.Nil {

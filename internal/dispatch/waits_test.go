@@ -41,8 +41,10 @@ func TestAnExpiredNotificationSaysWhatItHadWaitedFor(t *testing.T) {
 	sms := newScript(notify.SMS, throttledFor(time.Hour))
 	n := single(t, account(sms))
 	what := notification(both, step(notify.SMS))
-	what.ExpiresAt = what.CreatedAt.Add(800 * time.Millisecond)
-	status, r := n.final(t, n.accept(t, what))
+	n.accept(t, what)
+	n.waiting(t, what.ID, notify.WaitThrottled)
+	n.passSteps(t)
+	status, r := n.final(t, what.ID)
 	if d := r.Deliveries[0]; status != notify.Lapsed || d.Because != "expired: throttled" || len(sms.sent()) != 1 {
 		t.Errorf("status %s because %q after %d calls", status, d.Because, len(sms.sent()))
 	}
@@ -57,8 +59,9 @@ func TestAStepWhoseTimeIsOverGivesWayToTheNext(t *testing.T) {
 	n := start(t, pgURL(t), registry(account(sms), account(email)), func(s *setup) { s.Hold = true })
 	n.exec(t, "insert into dispatcher.pauses (channel, by, since) values ('sms', 'test', now())")
 	n.Release()
-	id := n.accept(t, notification(both, within(notify.SMS, 600*time.Millisecond), step(notify.Email)))
+	id := n.accept(t, notification(both, step(notify.SMS), step(notify.Email)))
 	n.waiting(t, id, notify.WaitPaused)
+	n.passSteps(t)
 	status, r := n.final(t, id)
 	if status != notify.Sent || r.Deliveries[0].Because != "overdue: paused" || len(sms.sent()) != 0 || len(email.sent()) != 1 {
 		t.Errorf("status %s, deliveries %+v", status, r.Deliveries)
@@ -84,7 +87,7 @@ func TestAnOpenBreaker(t *testing.T) {
 		t.Parallel()
 		sms := newScript(notify.SMS, ok)
 		n := single(t, account(sms))
-		until := time.Now().Add(time.Second)
+		until := time.Now().Add(2 * time.Second)
 		n.operate(t, "sms-main", store.ActionOpen, until)
 		id := n.accept(t, notification(both, step(notify.SMS)))
 		r := n.waiting(t, id, notify.WaitBreakerOpen)
@@ -174,7 +177,7 @@ func TestARejectedAccount(t *testing.T) {
 			t.Errorf("delivery %+v", r.Deliveries[0])
 		}
 		n.operate(t, "sms-main", store.ActionReset, time.Time{})
-		n.exec(t, "update dispatcher.waits set due = now()") // five minutes later
+		n.pass(t)
 		if status, _ := n.final(t, id); status != notify.Sent || len(sms.sent()) != 2 {
 			t.Errorf("status %s after %d calls", status, len(sms.sent()))
 		}

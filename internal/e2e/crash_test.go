@@ -46,15 +46,15 @@ func TestAKilledNodesWorkIsDoneByTheOthers(t *testing.T) {
 	c := newCluster(t, quick, resending)
 	c.slow(t, callTime)
 	nodes := []*node{c.serve(t), c.serve(t), c.serve(t)}
-	n := notifications(t, 3000)
+	n := notifications(t, 2000)
 	l := begin(t, nodes, 0, n, c.message)
-	c.midway(t, n/4)
+	c.midway(t, n/5)
 	nodes[0].signal(t, syscall.SIGKILL)
 	killed := time.Now()
-	l.wait(t, time.Minute)
 	eventually(t, 20*time.Second, "the dead node is buried", func() bool { return !c.isRegistered(t, nodes[0]) })
 	buried := time.Since(killed)
-	c.settled(t, n, time.Minute)
+	l.wait(t)
+	c.settled(t, n)
 
 	stories := c.stories(t)
 	last := newest(stories).Sub(killed)
@@ -74,21 +74,16 @@ func TestAFrozenNodeThatWakesDoublesNothing(t *testing.T) {
 	c := newCluster(t, quick, resending)
 	c.slow(t, callTime)
 	frozen, other := c.serve(t), c.serve(t)
-	n := notifications(t, 1500)
+	n := notifications(t, 1000)
 	l := begin(t, []*node{other}, 0, n, c.message) // a frozen node answers nobody
-	c.midway(t, n/4)
+	c.midway(t, n/5)
 	frozen.signal(t, syscall.SIGSTOP)
 	stopped := time.Now()
-	l.wait(t, time.Minute)
+	l.wait(t)
 	// Its connection lives, so that only the heartbeat's silence tells.
-	eventually(t, 40*time.Second, "the frozen node is taken for dead", func() bool {
-		var d string //DIAG
-		_ = c.pool.QueryRow(t.Context(), "select string_agg(concat_ws(' ',state,wait_event_type,wait_event,now()-xact_start,left(query,60)),'|') from pg_stat_activity where datname=current_database() and (state like 'idle in%' or wait_event_type='Lock')").Scan(&d) //DIAG
-		if d != "" { t.Log(time.Since(stopped), d) } //DIAG
-		return !c.isRegistered(t, frozen)
-	})
+	eventually(t, 25*time.Second, "the frozen node is taken for dead", func() bool { return !c.isRegistered(t, frozen) })
 	t.Logf("taken for dead after %.1f s", time.Since(stopped).Seconds())
-	c.settled(t, n, time.Minute)
+	c.settled(t, n)
 	stories := c.stories(t)
 	if died(stories) == 0 {
 		t.Error("no call was under way on the node that was stopped: nothing was tested")
@@ -105,7 +100,7 @@ func TestAFrozenNodeThatWakesDoublesNothing(t *testing.T) {
 	if v := frozen.finished(t, frozen.post(t, c.message(n))); v.Status != "sent" && v.Status != "delivered" {
 		t.Errorf("the node that woke does not send: %+v", v)
 	}
-	c.settled(t, n+1, 20*time.Second)
+	c.settled(t, n+1)
 	stories = c.stories(t)
 	t.Log(outcomes(stories))
 	wantNothingLostOrUnmarked(t, stories)

@@ -45,9 +45,9 @@ func TestMixedFaultsLoseNothingAndRepeatOnlyWhatIsUnknown(t *testing.T) {
 		}
 		return m
 	})
-	l.wait(t, 2*time.Minute)
+	l.wait(t)
 	accepted := time.Since(begun)
-	c.settled(t, n, time.Minute)
+	c.settled(t, n)
 	t.Logf("%d notifications accepted in %.1f s, ended in %.1f s", n, accepted.Seconds(), time.Since(begun).Seconds())
 
 	stories := c.stories(t)

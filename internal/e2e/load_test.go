@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -23,6 +24,10 @@ type load struct {
 }
 
 const posters = 16
+
+// patience is how long a load may take to get in, and how long to get out: seconds
+// on an idle machine, far longer on a busy one.
+const patience = 50 * time.Second
 
 // begin posts the notifications from one number to below another over the nodes in
 // turn. message returns the i-th.
@@ -74,14 +79,14 @@ func (l *load) post(ctx context.Context, t *testing.T, nodes []*node, i int, bod
 }
 
 // wait returns when all are accepted.
-func (l *load) wait(t *testing.T, within time.Duration) {
+func (l *load) wait(t *testing.T) {
 	t.Helper()
 	done := make(chan struct{})
 	go func() { defer close(done); l.wg.Wait() }()
 	select {
 	case <-done:
-	case <-time.After(within):
-		t.Fatalf("only %d notifications were accepted within %s", l.posted.Load(), within)
+	case <-time.After(patience):
+		t.Fatalf("only %d notifications were accepted within %s", l.posted.Load(), patience)
 	}
 }
 
@@ -131,12 +136,27 @@ where not exists (select from dispatcher.deliveries d where d.notification_id = 
    or exists (select from dispatcher.deliveries d where d.notification_id = n.id and not d.final)`
 
 // settled waits until there are n notifications and all of them have ended.
-func (c *cluster) settled(t *testing.T, n int, within time.Duration) {
+func (c *cluster) settled(t *testing.T, n int) {
 	t.Helper()
-	eventually(t, within, fmt.Sprintf("%d notifications have ended", n), func() bool {
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(c.stuck())
+		}
+	})
+	eventually(t, patience, fmt.Sprintf("%d notifications have ended", n), func() bool {
 		return c.count(t, unfinished) == 0
 	})
 	if stored := c.count(t, "select count(*) from dispatcher.notifications"); stored != n {
 		t.Errorf("%d notifications are stored, want the %d that were accepted", stored, n)
 	}
+}
+
+// stuck tells of some deliveries that have not ended what holds them.
+func (c *cluster) stuck() string {
+	var rows []string
+	err := c.pool.QueryRow(context.Background(), `
+		select coalesce(array_agg(row_to_json(d)::text || ' wait ' || coalesce(row_to_json(w)::text, 'none') || ' job ' || coalesce(j.state::text, 'none')), '{}')
+		from (select * from dispatcher.deliveries where not final limit 5) d
+		left join dispatcher.waits w using (notification_id, step, target) left join dispatcher.river_job j on j.id = d.job_id`).Scan(&rows)
+	return fmt.Sprint("not ended: ", strings.Join(rows, "\n"), err)
 }

@@ -14,9 +14,9 @@ func TestTerminatedUnderLoadANodeEndsItsCallsAndLeavesTheRest(t *testing.T) {
 	c := newCluster(t, quick)
 	c.slow(t, callTime)
 	leaving, staying := c.serve(t), c.serve(t)
-	n := notifications(t, 1500)
+	n := notifications(t, 1000)
 	l := begin(t, []*node{leaving, staying}, 0, n, c.message)
-	c.midway(t, n/4)
+	c.midway(t, n/5)
 	leaving.signal(t, syscall.SIGTERM)
 	asked := time.Now()
 	if code := leaving.exit(t, 25*time.Second); code != 0 {
@@ -29,8 +29,8 @@ func TestTerminatedUnderLoadANodeEndsItsCallsAndLeavesTheRest(t *testing.T) {
 	if c.isRegistered(t, leaving) {
 		t.Error("it did not sign off")
 	}
-	l.wait(t, time.Minute)
-	c.settled(t, n, time.Minute)
+	l.wait(t)
+	c.settled(t, n)
 
 	stories := c.stories(t)
 	t.Logf("stopped in %.1f s; %d posts were refused; %s", took.Seconds(), l.refused.Load(), outcomes(stories))

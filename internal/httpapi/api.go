@@ -31,6 +31,8 @@ type Store interface {
 	Get(ctx context.Context, project string, id uuid.UUID) (store.Record, error)
 	List(ctx context.Context, f store.Filter) ([]store.Record, error)
 	Cancel(ctx context.Context, project string, id uuid.UUID, now time.Time) (store.CancelResult, error)
+	Acknowledge(ctx context.Context, project string, id uuid.UUID, now time.Time) (store.Acknowledgement, error)
+	Failed(ctx context.Context, f store.Failures, limit int) (ids []uuid.UUID, more bool, err error)
 	Backlog(ctx context.Context, project string) ([]store.Backlog, error)
 	Pauses(ctx context.Context) ([]store.Pause, error)
 }
@@ -42,6 +44,7 @@ type Keys interface {
 	CreateKey(ctx context.Context, project, name string, scopes []string, expires time.Time) (secret string, key store.APIKey, err error)
 	ListKeys(ctx context.Context, project string) ([]store.APIKey, error)
 	RevokeKey(ctx context.Context, project string, id uuid.UUID) error
+	RotateKey(ctx context.Context, project string, id uuid.UUID, overlap time.Duration, expires time.Time) (secret string, made, old store.APIKey, err error)
 }
 
 // Accounts are the configured accounts, in the order in which channels use them.
@@ -68,6 +71,9 @@ type Config struct {
 	Store    Store
 	Keys     Keys
 	Accounts Accounts
+	Retry    Retrier
+	Plan     Planner
+	Batches  Batches
 	// Ready are the conditions of /readyz: the database answers, its schema is
 	// current, the worker runs, the process is not draining. A breaker is none.
 	Ready []Check
@@ -81,23 +87,32 @@ type Config struct {
 	Observe func(route, method string, status int, took time.Duration)
 	// MaxBody bounds request bodies, in bytes; 0 means [DefaultMaxBody].
 	MaxBody int64
+	// MaxBatchBody bounds those of JSON batches; 0 means [DefaultMaxBatchBody].
+	MaxBatchBody int64
+	// KeepKeys is how long the Idempotency-Key of a batch answers; 0 means 24 h.
+	KeepKeys time.Duration
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
 
 // API serves HTTP. It is made by [New] and safe for concurrent use.
 type API struct {
-	accept   Acceptor
-	store    Store
-	keys     Keys
-	accounts Accounts
-	ready    []Check
-	log      *slog.Logger
-	maxBody  int64
-	now      func() time.Time
-	unready  atomic.Bool // what /readyz last said
-	events   *streams
-	observe  func(route, method string, status int, took time.Duration)
+	accept       Acceptor
+	store        Store
+	keys         Keys
+	accounts     Accounts
+	retry        Retrier
+	plan         Planner
+	batches      Batches
+	ready        []Check
+	log          *slog.Logger
+	maxBody      int64
+	maxBatchBody int64
+	keepKeys     time.Duration
+	now          func() time.Time
+	unready      atomic.Bool // what /readyz last said
+	events       *streams
+	observe      func(route, method string, status int, took time.Duration)
 
 	huma huma.API
 	mux  *http.ServeMux
@@ -107,6 +122,7 @@ type API struct {
 func New(c Config) *API {
 	a := &API{
 		accept: c.Accept, store: c.Store, keys: c.Keys, accounts: c.Accounts, ready: c.Ready,
+		retry: c.Retry, plan: c.Plan, batches: c.Batches, maxBatchBody: c.MaxBatchBody, keepKeys: c.KeepKeys,
 		log: c.Log, maxBody: c.MaxBody, now: c.Now, observe: c.Observe, events: newStreams(c.Events), mux: http.NewServeMux(),
 	}
 	if a.log == nil {
@@ -115,6 +131,12 @@ func New(c Config) *API {
 	if a.maxBody <= 0 {
 		a.maxBody = DefaultMaxBody
 	}
+	if a.maxBatchBody <= 0 {
+		a.maxBatchBody = DefaultMaxBatchBody
+	}
+	if a.keepKeys <= 0 {
+		a.keepKeys = 24 * time.Hour
+	}
 	if a.now == nil {
 		a.now = time.Now
 	}
@@ -122,9 +144,12 @@ func New(c Config) *API {
 	a.huma = humago.New(a.mux, humaConfig())
 	a.huma.UseMiddleware(a.acceptable, a.authenticate, a.queryKnown)
 	a.routeNotifications()
+	a.routeBatch()
+	a.routeAgain()
 	a.routeEvents()
 	a.routeChannels()
 	a.routeKeys()
+	a.routeRotation()
 	a.routeHealth()
 	closeRequests(a.huma.OpenAPI())
 	if c.Metrics != nil {

@@ -84,7 +84,7 @@ func keyOf(ctx context.Context) store.APIKey {
 // where there is none, before anything is done for it.
 func (a *API) acceptable(ctx huma.Context, next func(huma.Context)) {
 	r, _ := humago.Unwrap(ctx)
-	if accept := r.Header.Values("Accept"); !acceptsJSON(accept) && !streamable(ctx.Operation(), accept) {
+	if accept := r.Header.Values("Accept"); !acceptsJSON(accept) && !streamable(ctx.Operation(), accept) && !linesWanted(ctx.Operation(), accept) {
 		refuse(ctx, newProblem(http.StatusNotAcceptable, CodeNotAcceptable, "Answers are application/json and application/problem+json."))
 		return
 	}

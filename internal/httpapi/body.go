@@ -15,11 +15,11 @@ import (
 	"github.com/notification-dispatcher/dispatcher/internal/notify"
 )
 
-// readBody reads a JSON body whole. Without a Content-Type it is taken for JSON.
+// readBody reads a JSON body of at most so many bytes whole. Without a Content-Type it is taken for JSON.
 //
 // Huma could do it, but would answer 500 when a caller hangs up, and decode
 // twice.
-func (a *API) readBody(ctx huma.Context) ([]byte, *Problem) {
+func (a *API) readBody(ctx huma.Context, most int64) ([]byte, *Problem) {
 	r, w := humago.Unwrap(ctx)
 	if r.ContentLength == 0 {
 		return nil, nil // whose Content-Type says nothing
@@ -29,14 +29,14 @@ func (a *API) readBody(ctx huma.Context) ([]byte, *Problem) {
 			with("Accept", "application/json")
 	}
 	tooLarge := newProblem(http.StatusRequestEntityTooLarge, CodeTooLarge, "The body is too large.")
-	if r.ContentLength > a.maxBody {
+	if r.ContentLength > most {
 		return nil, tooLarge.with("Connection", "close") // the rest stays unread
 	}
 	var buf bytes.Buffer
 	if r.ContentLength > 0 {
 		buf.Grow(int(r.ContentLength) + bytes.MinRead)
 	}
-	_, err := buf.ReadFrom(http.MaxBytesReader(w, r.Body, a.maxBody))
+	_, err := buf.ReadFrom(http.MaxBytesReader(w, r.Body, most))
 	var large *http.MaxBytesError
 	var network net.Error
 	switch {
@@ -52,7 +52,7 @@ func (a *API) readBody(ctx huma.Context) ([]byte, *Problem) {
 
 // withBody reads the body before the operation, which finds it with bodyOf.
 func (a *API) withBody(ctx huma.Context, next func(huma.Context)) {
-	body, p := a.readBody(ctx)
+	body, p := a.readBody(ctx, a.maxBody)
 	if p != nil {
 		refuse(ctx, p)
 		return

@@ -60,7 +60,9 @@ func eventTypes() []string {
 	}
 }
 
-type eventsQuery struct {
+// EventsQuery is what both lists of events are asked with. It is exported for
+// huma, which does not look into others that are embedded.
+type EventsQuery struct {
 	After       string   `query:"after" maxLength:"64" doc:"Events after this cursor: the id of an event, or next of a page. start is the oldest position that is kept, now the newest. Default is start for a page and now for a stream."`
 	LastEventID string   `header:"Last-Event-ID" doc:"Of a stream: the id of the last event that was seen. It wins over after, so that a browser can reconnect by itself."`
 	Limit       int      `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"Of a page: how many events at most."`
@@ -68,11 +70,11 @@ type eventsQuery struct {
 	Final       bool     `query:"final" default:"false" doc:"With true, only events that end a notification."`
 }
 
-type projectEventsInput struct{ eventsQuery }
+type projectEventsInput struct{ EventsQuery }
 
 type notificationEventsInput struct {
 	ID string `path:"id" format:"uuid" doc:"The notification's id."`
-	eventsQuery
+	EventsQuery
 }
 
 // eventPage is a page of events as it is shown.
@@ -119,7 +121,7 @@ func (a *API) routeEvents() {
 	huma.Register(a.huma, operation("listEvents", "/v1/events", "Follow everything",
 		"What happens to the notifications of the project.\n\n"),
 		func(ctx context.Context, in *projectEventsInput) (*huma.StreamResponse, error) {
-			return a.serveEvents(ctx, in.eventsQuery, uuid.Nil)
+			return a.serveEvents(ctx, in.EventsQuery, uuid.Nil)
 		})
 	huma.Register(a.huma, operation("listNotificationEvents", "/v1/notifications/{id}/events", "Follow a notification",
 		"What happens to one notification. Its stream stays open after its end, since late receipts may follow.\n\n"),
@@ -128,12 +130,12 @@ func (a *API) routeEvents() {
 			if err != nil {
 				return nil, a.storeProblem(ctx, err)
 			}
-			return a.serveEvents(ctx, in.eventsQuery, id)
+			return a.serveEvents(ctx, in.EventsQuery, id)
 		})
 }
 
 // serveEvents answers with a stream or a page.
-func (a *API) serveEvents(ctx context.Context, in eventsQuery, notification uuid.UUID) (*huma.StreamResponse, error) {
+func (a *API) serveEvents(ctx context.Context, in EventsQuery, notification uuid.UUID) (*huma.StreamResponse, error) {
 	if a.events == nil {
 		return nil, newProblem(http.StatusServiceUnavailable, CodeUnavailable, "This process has no events.").with("Retry-After", "1")
 	}
@@ -163,7 +165,7 @@ func (a *API) serveEvents(ctx context.Context, in eventsQuery, notification uuid
 }
 
 // cursor is where to begin, and the parameter that says so.
-func (in *eventsQuery) cursor(streams bool) (cursor, place string) {
+func (in *EventsQuery) cursor(streams bool) (cursor, place string) {
 	if streams && in.LastEventID != "" {
 		return in.LastEventID, "header.Last-Event-ID"
 	}
@@ -171,7 +173,7 @@ func (in *eventsQuery) cursor(streams bool) (cursor, place string) {
 }
 
 // filter reads the query.
-func (in *eventsQuery) filter(project string, notification uuid.UUID, streams bool) (store.EventFilter, stream.Start, *Problem) {
+func (in *EventsQuery) filter(project string, notification uuid.UUID, streams bool) (store.EventFilter, stream.Start, *Problem) {
 	f := store.EventFilter{Project: project, Notification: notification, Final: in.Final, Limit: in.Limit}
 	if len(in.Types) > 0 {
 		f.Types = in.Types

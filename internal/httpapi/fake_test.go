@@ -36,6 +36,8 @@ type fake struct {
 	backlog  []store.Backlog
 	pauses   []store.Pause
 	filters  []store.Filter
+	failures []store.Failures
+	limits   []int
 	backlogs []string // projects asked for
 	canceled map[uuid.UUID]store.CancelResult
 	problems []notify.Problem // of every Check
@@ -200,7 +202,7 @@ func newService(tb testing.TB, change ...func(*httpapi.Config)) *service {
 	tb.Helper()
 	s := &service{fake: newFake(), log: &bytes.Buffer{}}
 	c := httpapi.Config{
-		Accept: s.fake, Store: s.fake, Keys: s.fake, Accounts: s.fake, Now: func() time.Time { return noon },
+		Accept: s.fake, Store: s.fake, Keys: s.fake, Accounts: s.fake, Retry: s.fake, Plan: s.fake, Batches: s.fake, Now: func() time.Time { return noon },
 		Log: slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, f := range change {

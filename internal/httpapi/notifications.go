@@ -20,9 +20,11 @@ const createRoute = "notifications"
 type createInput struct {
 	Key   string `header:"Idempotency-Key" doc:"Makes the request safe to repeat: the same key with the same JSON gives the same answer and sends nothing again, for at least 24 hours. 1 to 255 visible ASCII characters, bare or as a quoted string. A key belongs to the project of the API key." example:"\"8e03978e-40d5-43dd-bc93-6894a57f9324\""`
 	Trace string `header:"Traceparent" doc:"W3C Trace Context. It reaches the spans of the attempts and outgoing webhooks."`
+	Plan  bool   `query:"plan" default:"false" doc:"With true nothing is sent or stored: the answer, 200, is what would become of the notification now."`
 }
 
 type createOutput struct {
+	Status      int
 	ContentType string `header:"Content-Type" hidden:"true"`
 	Location    string `header:"Location" doc:"Where to follow the notification." example:"/v1/notifications/0193a1b2-7c3d-7e4f-8a5b-6c7d8e9f0a1b"`
 	Replayed    string `header:"Idempotent-Replayed" doc:"true when the answer is that of an earlier request with the same Idempotency-Key."`
@@ -47,12 +49,10 @@ func (a *API) routeNotifications() {
 			"criterion; with mode all, every step runs.",
 		Security: needs(ScopeSend), DefaultStatus: http.StatusAccepted, Middlewares: huma.Middlewares{withKey, a.withBody},
 		SkipValidateParams: true, Errors: []int{400, 401, 403, 406, 408, 413, 415, 422, 503},
-		Responses: map[string]*huma.Response{"202": {
-			Description: "Accepted",
-			Content: map[string]*huma.MediaType{jsonType: {
-				Schema: schemaOf[accepted](registry),
-			}},
-		}},
+		Responses: map[string]*huma.Response{
+			"202": {Description: "Accepted", Content: map[string]*huma.MediaType{jsonType: {Schema: schemaOf[accepted](registry)}}},
+			"200": {Description: "With plan=true: what would become of it", Content: map[string]*huma.MediaType{jsonType: {Schema: schemaOf[planView](registry)}}},
+		},
 	}
 	huma.Register(a.huma, create, a.createNotification)
 	document[notificationRequest](a.huma, "/v1/notifications", exampleRequest)
@@ -88,6 +88,9 @@ func (a *API) createNotification(ctx context.Context, in *createInput) (*createO
 	}
 	body, project := bodyOf(ctx), keyOf(ctx).Project
 	n, problems := notify.Parse(body, notify.ParseOptions{ID: id, Project: project, Now: a.now(), Account: a.account(project)})
+	if len(problems) == 0 && in.Plan {
+		return a.planned(ctx, &n)
+	}
 	if len(problems) == 0 {
 		problems = a.accounts.Check(&n)
 	}
@@ -106,7 +109,7 @@ func (a *API) createNotification(ctx context.Context, in *createInput) (*createO
 	if err != nil {
 		return nil, a.storeProblem(ctx, err)
 	}
-	out := &createOutput{ContentType: jsonType, Location: "/v1/notifications/" + done.ID.String(), Body: done.Answer}
+	out := &createOutput{Status: http.StatusAccepted, ContentType: jsonType, Location: "/v1/notifications/" + done.ID.String(), Body: done.Answer}
 	if done.Replayed {
 		out.Replayed = "true"
 	}
@@ -184,10 +187,8 @@ type cancelOutput struct {
 }
 
 func (a *API) cancelNotification(ctx context.Context, in *notificationInput) (*cancelOutput, error) {
-	if len(bodyOf(ctx)) > 0 { // a body may be there, and has nothing to say
-		if err := decodeBody(ctx, &struct{}{}); err != nil {
-			return nil, err
-		}
+	if err := noBody(ctx); err != nil {
+		return nil, err
 	}
 	id, err := parseID(in.ID)
 	if err != nil {

@@ -26,6 +26,9 @@ const (
 	CodeNotAcceptable    = "not_acceptable"           // 406: answers are JSON
 	CodeTimeout          = "request_timeout"          // 408: the body took too long
 	CodeCursorExpired    = "cursor_expired"           // 410: events after the cursor have been deleted
+	CodeBatchRunning     = "batch_running"            // 409: another request runs this batch
+	CodeDuplicateRow     = "duplicate_row"            // 409: the same as an earlier row of the batch
+	CodeKeyEnded         = "key_ended"                // 409: the API key is revoked or has expired
 	CodeTooLarge         = "body_too_large"           // 413
 	CodeMediaType        = "unsupported_media_type"   // 415: bodies are JSON, not compressed
 	CodeInvalid          = "invalid_request"          // 422: see errors

@@ -62,6 +62,7 @@ func overPostgres(t *testing.T) (*service, *store.Store) {
 	})
 	s := newService(t, func(c *httpapi.Config) {
 		c.Accept, c.Store, c.Keys, c.Now = node, db, db, time.Now
+		c.Retry, c.Batches = node, db
 		c.Ready = []httpapi.Check{{Name: "database", Do: db.Ready}}
 	})
 	return s, db

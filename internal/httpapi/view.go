@@ -23,6 +23,8 @@ type notificationView struct {
 	ExpiresAt      time.Time       `json:"expires_at"`
 	FinishedAt     *time.Time      `json:"finished_at" doc:"When nothing more was to come; null before."`
 	CanceledAt     *time.Time      `json:"canceled_at" doc:"When it was canceled; null for never."`
+	RetriedAt      *time.Time      `json:"retried_at,omitempty" doc:"When it was last started again; absent for never."`
+	Round          int             `json:"round,omitzero" doc:"How many times it was started again."`
 	AcknowledgedAt *time.Time      `json:"acknowledged_at" doc:"When the application said that the person has seen it; null for never."`
 	Waiting        *waitingView    `json:"waiting,omitempty" doc:"Why it is not moving now; the wait that ends first."`
 	Metadata       objectJSON      `json:"metadata,omitzero" doc:"As it was sent."`
@@ -87,7 +89,7 @@ func view(r *store.Record, best bestOf) notificationView {
 		ID: n.ID, Status: status, Reference: n.Reference, Priority: n.Priority, Mode: n.Mode,
 		CreatedAt: n.CreatedAt.UTC(), SendAt: n.SendAt.UTC(), ExpiresAt: n.ExpiresAt.UTC(),
 		FinishedAt: utc(r.FinishedAt()), CanceledAt: utc(r.CanceledAt), AcknowledgedAt: utc(r.AcknowledgedAt),
-		Waiting: waiting(r.Waits), Metadata: objectJSON(n.Metadata), Steps: make([]stepStatus, len(n.Chain)),
+		RetriedAt: utc(r.RetriedAt), Round: n.Round, Waiting: waiting(r.Waits), Metadata: objectJSON(n.Metadata), Steps: make([]stepStatus, len(n.Chain)),
 	}
 	byStep := r.ByStep()
 	for i, s := range n.Chain {
@@ -108,7 +110,7 @@ func stepOf(r *store.Record, i int, status notify.Status) stepStatus {
 		Status: status,
 	}
 	for _, d := range r.Deliveries {
-		if int(d.Step) != i {
+		if int(d.Step) != i || r.Past(&d) {
 			continue
 		}
 		v.Targets, v.StartedBecause = int(d.Targets), d.StartedWhy

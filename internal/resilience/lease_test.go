@@ -62,7 +62,7 @@ func TestNodesThatLeaseKeepTheLimitTogether(t *testing.T) {
 			nodes[i].back = time.Duration(rapid.Int64Range(0, int64(80*ms)).Draw(t, "back"))
 			slack = max(slack, nodes[i].there+nodes[i].back+resilience.DefaultLeaseTTL/4)
 		}
-		gaps := []time.Duration{time.Microsecond, time.Microsecond, time.Microsecond, ms, 30 * ms, 300 * ms}
+		gaps := []time.Duration{time.Microsecond, time.Microsecond, ms, 30 * ms, 300 * ms, 20 * time.Second}
 		costs := rapid.SampledFrom([]int{1, 12}).Draw(t, "costs")
 		now, spent := epoch, []spending{}
 		for range rapid.IntRange(1, 300).Draw(t, "takes") {

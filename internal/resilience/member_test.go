@@ -471,7 +471,7 @@ func TestMemberCountsTheTimeThatAnAnswerTook(t *testing.T) {
 		a.member.Throttle("a/s", c.now.Add(10*time.Second), c.now)
 		a.flush()
 		b.link.Via = func(_ simulation.Op, do func()) error {
-			time.Sleep(2 * time.Second) // the request waits for a connection
+			time.Sleep(2 * time.Second) //nolint:forbidigo // the request waits for a connection, by the clock of the bubble
 			c.wait(2 * time.Second)
 			do()
 			return nil
@@ -648,7 +648,7 @@ func TestMemberShowsWhatItKnows(t *testing.T) {
 func TestMemberRemembersOnlySoManyHosts(t *testing.T) {
 	c := newCluster(t, 0)
 	n := c.nodes[0]
-	for i := range 100_000 {
+	for i := range 50_000 {
 		host := account(fmt.Sprint("hook/", i))
 		n.call([]resilience.Evidence{success, failure}[i%2], host)
 		n.member.Throttle(host.Name, c.now.Add(time.Hour), c.now)
@@ -730,5 +730,20 @@ func TestMemberIsSafeForConcurrentUse(t *testing.T) {
 	}
 	if generation == 0 {
 		t.Error("the breaker never changed")
+	}
+}
+
+func BenchmarkMemberCallOfAScopeThatIsWell(b *testing.B) {
+	m := resilience.NewMember(simulation.NewShared(time.Now).Link("a"), func() float64 { return middle })
+	scopes := []resilience.Scope{account("a"), sender("a/s")}
+	b.ReportAllocs()
+	for b.Loop() {
+		now := time.Now()
+		p, denial := m.Admit(b.Context(), scopes, now)
+		if denial != nil {
+			b.Fatal(denial)
+		}
+		p.Start(now)
+		p.Done(b.Context(), success, time.Millisecond, now)
 	}
 }

@@ -306,6 +306,7 @@ func (n *node) answered(c *call, turn int, a answer) {
 		w.stats.Throttled++
 	case notify.Unknown:
 		w.stats.Unknown++
+	default:
 	}
 	if scope, quiet := p.quiet(a); quiet > 0 {
 		w.named(scope, n, now().Add(quiet))

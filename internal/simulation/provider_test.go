@@ -106,13 +106,12 @@ type answer struct {
 	took       time.Duration
 	retryAfter time.Duration
 	scope      string // narrow scope that it is about; empty for the account
-	taken      bool   // the message will arrive
 }
 
 // call is answered according to the mood of the moment.
 func (p *provider) call(from *node, narrow string, limit time.Duration) answer {
 	w := p.w
-	a := answer{outcome: notify.Accepted, took: w.between(10*time.Millisecond, 400*time.Millisecond), taken: true}
+	a := answer{outcome: notify.Accepted, took: w.between(10*time.Millisecond, 400*time.Millisecond)}
 	mood := p.mood[p.breakerScope(narrow)]
 	switch {
 	case from.index == p.sick:
@@ -131,16 +130,15 @@ func (p *provider) call(from *node, narrow string, limit time.Duration) answer {
 		}
 	case mood == picky:
 		a.outcome = pick(w, notify.RecipientRejected, notify.MessageRejected, notify.RecipientUnavailable, notify.Suppressed)
-		a.taken = false
 	case mood == dropping:
-		a.outcome, a.taken = notify.Unknown, w.oneIn(2)
+		a.outcome = notify.Unknown
 	case mood == rejecting:
-		a.outcome, a.taken = notify.AccountRejected, false
+		a.outcome = notify.AccountRejected
 	case w.faulty && w.oneIn(20):
-		a.outcome, a.taken = notify.RecipientRejected, false
+		a.outcome = notify.RecipientRejected
 	}
 	if a.took > limit {
-		a = answer{outcome: notify.Unknown, took: limit, taken: w.oneIn(2)}
+		a = answer{outcome: notify.Unknown, took: limit}
 	}
 	return a
 }

@@ -133,7 +133,7 @@ func (s *Shared) update(scope string, change resilience.Change) (resilience.Scop
 	before := s.breakers[scope].BreakerRecord
 	after, t := change(before, now)
 	if before.Generation == 0 && after.Generation > 0 {
-		base := uint64(now.UnixMilli()) //nolint:gosec // after 1970
+		base := uint64(now.UnixMilli())
 		after.Generation += base
 		t.Generation += base
 	}

@@ -9,7 +9,7 @@ import (
 
 var (
 	oneSeed = flag.Uint64("seed", 0, "run the world of this seed only")
-	worlds  = flag.Int("worlds", 500, "how many worlds to run")
+	worlds  = flag.Int("worlds", usualWorlds, "how many worlds to run")
 	first   = flag.Uint64("first", 1, "the seed of the first world")
 	verbose = flag.Bool("trace", false, "show all that happened in a world that breaks a rule")
 )

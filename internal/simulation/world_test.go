@@ -137,11 +137,11 @@ func (w *world) after(d time.Duration, do func()) { w.at(now().Add(d), do) }
 func (w *world) runUntil(until time.Time) {
 	for w.events.Len() > 0 && !w.events.heap[0].at.After(until) {
 		e := heap.Pop(&w.events).(event)
-		time.Sleep(e.at.Sub(now()))
+		time.Sleep(e.at.Sub(now())) //nolint:forbidigo // moves the clock of the bubble
 		w.stats.Events++
 		e.do()
 	}
-	time.Sleep(until.Sub(now()))
+	time.Sleep(until.Sub(now())) //nolint:forbidigo // as above
 }
 
 // await lets time pass within an event, if not too many others await theirs.

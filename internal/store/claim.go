@@ -37,7 +37,7 @@ const claimDeliveries = `
 with c as (
   update dispatcher.deliveries d
   set status = 'sending', claimed_by = $6, claim_id = k.claim, claimed_at = clock_timestamp(),
-    account = k.account, calls = case when d.claim_id = k.claim then calls else calls + 1 end
+    account = k.account, calls = case when d.claim_id = k.claim then calls else least(calls + 1, 32767) end
   from unnest($1::uuid[], $2::int2[], $3::int2[], $4::int4[], $5::text[], $7::uuid[]) as k (id, step, target, turn, account, claim)
   where d.notification_id = k.id and d.step = k.step and d.target = k.target and d.turn = k.turn
     and (d.claimed_by is null or d.claim_id = k.claim) and not d.final and d.stop is null and d.expires_at > clock_timestamp()

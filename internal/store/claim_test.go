@@ -249,3 +249,31 @@ func TestTheSuppressionListGrowsStricterOnly(t *testing.T) {
 		t.Error("a suppressed address was claimed")
 	}
 }
+
+func TestOnlyADurableClaimWaitsForTheDisk(t *testing.T) {
+	t.Parallel()
+	d := open(t)
+	// A server for tests may have it off for all.
+	d.exec(`do $$ begin execute format('alter database %I set synchronous_commit = on', current_database()); end $$`)
+	d = openAt(t, d.url)
+	d.exec("create table dispatcher.seen (setting text)")
+	d.exec(`create function dispatcher.see() returns trigger language plpgsql as $$
+		begin insert into dispatcher.seen values (current_setting('synchronous_commit')); return null; end $$`)
+	d.exec(`create trigger see after update on dispatcher.deliveries for each statement execute function dispatcher.see()`)
+	for durable, want := range map[bool]string{true: "on", false: "off"} {
+		d.exec("truncate dispatcher.seen")
+		if _, err := d.Claim(t.Context(), d.node, []store.Claim{claimOf(d.accept(row())[0])}, durable); err != nil {
+			t.Fatal(err)
+		}
+		if got := one[string](d, "select setting from dispatcher.seen"); got != want {
+			t.Errorf("durable %v: synchronous_commit is %s, want %s", durable, got, want)
+		}
+	}
+	for _, c := range d.Pool().AcquireAllIdle(t.Context()) {
+		var got string
+		if err := c.QueryRow(t.Context(), "show synchronous_commit").Scan(&got); err != nil || got != "on" {
+			t.Errorf("a connection kept synchronous_commit %s, %v", got, err)
+		}
+		c.Release()
+	}
+}

@@ -100,7 +100,7 @@ func (s *Store) Retry(ctx context.Context, project string, id uuid.UUID, expires
 		if expires.IsZero() {
 			expires = now.Add(r.lifetime())
 		}
-		n.ExpiresAt = expires
+		n.ExpiresAt = expires.Truncate(time.Microsecond) // which is what Postgres keeps
 		out.Round, out.ExpiresAt = n.Round, n.ExpiresAt
 		return s.startRound(ctx, tx, r, restart(r), now)
 	})

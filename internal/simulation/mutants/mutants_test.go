@@ -135,7 +135,7 @@ func run(t *testing.T, m mutant) ([]byte, error) {
 		t.Fatal(err)
 	}
 	write(t, overlay, replace)
-	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay="+overlay, "-o", binary, "..") //nolint:gosec // our own paths
+	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay="+overlay, "-o", binary, "..")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("the mutant does not compile: %v\n%s", err, out)
 	}
@@ -143,7 +143,7 @@ func run(t *testing.T, m mutant) ([]byte, error) {
 }
 
 func worlds(ctx context.Context, binary string) ([]byte, error) {
-	return exec.CommandContext(ctx, binary, "-test.run=Cluster/seed", "-worlds="+lives).CombinedOutput() //nolint:gosec // built here
+	return exec.CommandContext(ctx, binary, "-test.run=Cluster/seed", "-worlds="+lives).CombinedOutput()
 }
 
 func write(t *testing.T, name string, text []byte) {

@@ -1,0 +1,29 @@
+package app
+
+import (
+	"time"
+
+	"github.com/notification-dispatcher/dispatcher/internal/httpapi"
+	"github.com/notification-dispatcher/dispatcher/internal/notify"
+	"github.com/notification-dispatcher/dispatcher/internal/resilience"
+)
+
+var _ httpapi.Planner = accounts{}
+
+// Plan implements [httpapi.Planner].
+func (a accounts) Plan(n *notify.Notification) []httpapi.PlannedStep {
+	now := time.Now()
+	var held []string
+	for _, s := range a.member.Snapshot(now) {
+		open := s.Breaker.State == resilience.Open && (s.Breaker.OpenUntil.IsZero() || s.Breaker.OpenUntil.After(now))
+		if open || s.Paused != nil || s.GateUntil.After(now) {
+			held = append(held, s.Scope)
+		}
+	}
+	steps := a.dispatcher.Registry().Plan(n, held)
+	out := make([]httpapi.PlannedStep, len(steps))
+	for i, s := range steps {
+		out[i] = httpapi.PlannedStep(s)
+	}
+	return out
+}

@@ -1,0 +1,138 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/notification-dispatcher/dispatcher/internal/channels"
+	"github.com/notification-dispatcher/dispatcher/internal/notify"
+	"github.com/notification-dispatcher/dispatcher/internal/store"
+)
+
+// Planner says how a notification would be sent, step by step. It writes nothing.
+type Planner interface {
+	Plan(n *notify.Notification) []PlannedStep
+}
+
+// PlannedStep is how a step would be sent now.
+type PlannedStep struct {
+	Targets  int
+	Accounts []string // that would be called, each once
+	Held     []string // scopes below an account to which no call may start now
+	Preview  channels.Preview
+	Problems []notify.Problem // why the notification would be refused
+	Latest   time.Time        // when the step is due at the latest
+}
+
+// planView is the answer to a request with plan=true.
+type planView struct {
+	Acceptable bool            `json:"acceptable" doc:"The request would be accepted without plan."`
+	Priority   notify.Priority `json:"priority" enum:"critical,high,normal,low"`
+	Mode       notify.Mode     `json:"mode" enum:"first,all"`
+	SendAt     time.Time       `json:"send_at"`
+	ExpiresAt  time.Time       `json:"expires_at"`
+	Steps      []plannedStep   `json:"steps" doc:"The chain with its defaults, in order."`
+}
+
+type plannedStep struct {
+	stepRequest
+	Targets       int           `json:"targets" doc:"How many addresses it would be sent to."`
+	Accounts      []accountView `json:"accounts" doc:"Those that would be called, with breaker and gate as they are now."`
+	Held          []string      `json:"held,omitempty" doc:"What may not be called now although its account may: a sender, a host, a conversation."`
+	Paused        bool          `json:"paused,omitzero" doc:"An operator has stopped the channel."`
+	EarliestCall  *time.Time    `json:"earliest_call" doc:"When a call may start, if every step before fails at once; null while nobody knows."`
+	LatestStart   time.Time     `json:"latest_start" doc:"When the step begins at the latest, if those before it take all of their time."`
+	MaxObservable notify.Status `json:"max_observable,omitzero" enum:"sent,delivered,read" doc:"The best that can ever be known of it."`
+	Preview       previewView   `json:"preview" doc:"What the person would see."`
+	Problems      []ErrorDetail `json:"problems,omitempty" doc:"Why the request would be refused."`
+}
+
+type previewView struct {
+	Title    string `json:"title,omitzero"`
+	Subject  string `json:"subject,omitzero"`
+	Body     string `json:"body,omitzero"`
+	Template string `json:"template,omitzero"`
+	Segments int    `json:"segments,omitzero" doc:"Messages that an SMS is sent and billed as."`
+	Encoding string `json:"encoding,omitzero" enum:"GSM-7,UCS-2"`
+}
+
+// planned answers what would become of a notification.
+func (a *API) planned(ctx context.Context, n *notify.Notification) (*createOutput, error) {
+	pauses, err := a.store.Pauses(ctx)
+	if err != nil {
+		return nil, a.storeProblem(ctx, err)
+	}
+	v := planView{
+		Acceptable: true, Priority: n.Priority, Mode: n.Mode, SendAt: n.SendAt.UTC(), ExpiresAt: n.ExpiresAt.UTC(),
+		Steps: make([]plannedStep, len(n.Chain)),
+	}
+	health, best, now := a.accounts.Health(n.Project), a.account(n.Project), a.now()
+	due := &n.SendAt
+	for i, step := range a.plan.Plan(n) {
+		s := planStep(n.Chain[i], step, health, pauses, now)
+		s.MaxObservable, _ = best(n.Chain[i].Channel, n.Chain[i].Account)
+		v.Acceptable = v.Acceptable && len(step.Problems) == 0
+		if !s.Paused {
+			s.EarliestCall = earliest(due, step.Accounts, health)
+		}
+		if n.Mode == notify.First && s.EarliestCall != nil && len(step.Problems) == 0 {
+			due = s.EarliestCall
+		}
+		v.Steps[i] = s
+	}
+	out := &createOutput{Status: http.StatusOK, ContentType: jsonType}
+	if out.Body, err = json.Marshal(&v); err != nil {
+		return nil, a.internal(ctx, err)
+	}
+	return out, nil
+}
+
+func planStep(step notify.Step, p PlannedStep, health []AccountHealth, pauses []store.Pause, now time.Time) plannedStep {
+	s := plannedStep{
+		stepRequest: stepView(step), Targets: p.Targets, Held: p.Held, LatestStart: p.Latest.UTC(), Accounts: []accountView{},
+		Paused: pauseOf(pauses, step.Channel) != nil, Preview: previewView(p.Preview),
+	}
+	for _, v := range accountsOf(health, step.Channel, now) {
+		if slices.Contains(p.Accounts, v.Account) {
+			s.Accounts = append(s.Accounts, v)
+		}
+	}
+	for _, problem := range p.Problems {
+		s.Problems = append(s.Problems, ErrorDetail{Pointer: problem.Pointer, Code: problem.Code, Detail: problem.Detail})
+	}
+	return s
+}
+
+// earliest is when the first of the accounts may be called, not before due; nil
+// if nobody knows.
+func earliest(due *time.Time, accounts []string, health []AccountHealth) *time.Time {
+	var first *time.Time
+	for _, h := range health {
+		if !slices.Contains(accounts, h.Account) {
+			continue
+		}
+		at := *due
+		if h.Breaker.State == "open" {
+			if h.Breaker.OpenUntil.IsZero() {
+				continue
+			}
+			at = later(at, h.Breaker.OpenUntil)
+		}
+		at = later(at, h.GateUntil).UTC()
+		if first == nil || at.Before(*first) {
+			first = &at
+		}
+	}
+	return first
+}
+
+func later(t, u time.Time) time.Time {
+	if u.After(t) {
+		return u
+	}
+	return t
+}
