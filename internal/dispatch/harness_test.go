@@ -3,6 +3,7 @@ package dispatch_test
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -315,11 +316,14 @@ func eventually(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-// waiting waits until the notification's first wait has the reason.
+// waiting waits until the notification's first wait has the reason, and shows
+// the delivery as it waits: a record's parts are read one after the other.
 func (n *node) waiting(t *testing.T, id uuid.UUID, reason notify.WaitReason) store.Record {
 	t.Helper()
 	return n.until(t, id, "waiting for "+string(reason), func(r store.Record) bool {
-		return len(r.Waits) > 0 && r.Waits[0].Reason == reason
+		return len(r.Waits) > 0 && r.Waits[0].Reason == reason && slices.ContainsFunc(r.Deliveries, func(d store.Delivery) bool {
+			return d.DeliveryID == r.Waits[0].DeliveryID && d.Turn == r.Waits[0].Turn
+		})
 	})
 }
 

@@ -210,7 +210,7 @@ func TestRunThatIsStoppedBeforeItBeganReturns(t *testing.T) {
 }
 
 // It runs alone, so that every goroutine of a dispatcher is its own.
-func TestRunLeavesNoGoroutineBehind(t *testing.T) { //nolint:paralleltest // counts goroutines
+func TestRunLeavesNoGoroutineBehind(t *testing.T) {
 	sms := newScript(notify.SMS, ok)
 	n := single(t, account(sms))
 	n.final(t, n.accept(t, notification(both, step(notify.SMS))))
@@ -224,7 +224,7 @@ func TestRunLeavesNoGoroutineBehind(t *testing.T) { //nolint:paralleltest // cou
 	eventually(t, "all goroutines have ended", func() bool {
 		all := make([]byte, 1<<20)
 		all = all[:runtime.Stack(all, true)]
-		for _, stack := range strings.Split(string(all), "\n\n") {
+		for stack := range strings.SplitSeq(string(all), "\n\n") {
 			if !strings.Contains(stack, "testing.tRunner") && (strings.Contains(stack, "internal/dispatch.") || strings.Contains(stack, "riverqueue")) {
 				left = stack
 				return false

@@ -79,11 +79,14 @@ func (m *Member) Transitions() []ScopeTransition {
 }
 
 // Throttle keeps a scope's gate shut until an instant of this process, here at
-// once and for the others after the next flush, which it asks for.
+// once and for the others after the next flush, which it asks for. It is handed in
+// even where the gate is shut for longer here: what was learned from others is
+// rounded up by the time it took, and may be less where it came from.
 func (m *Member) Throttle(scope string, until, now time.Time) {
-	if !m.guard.Throttle(scope, until, now) {
+	if !until.After(now) {
 		return
 	}
+	m.guard.Throttle(scope, until, now)
 	m.mu.Lock()
 	m.shut(scope, until)
 	m.mu.Unlock()

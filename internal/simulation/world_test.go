@@ -57,6 +57,12 @@ func newWorld(t *testing.T, seed uint64, traced bool) *world {
 	}
 	w.shared = NewShared(now)
 	w.shared.OnChange, w.shared.OnGate, w.shared.OnNotify = w.changed, w.gated, w.announce
+	w.shared.Lag = func() time.Duration {
+		if w.faulty && w.oneIn(10) {
+			return w.upTo(4 * time.Second)
+		}
+		return w.upTo(2 * time.Millisecond)
+	}
 	for i := range 1 + w.IntN(3) {
 		w.providers = append(w.providers, w.newProvider(i))
 	}
