@@ -125,7 +125,10 @@ func TestAnOpenBreaker(t *testing.T) {
 		bad := notification(both, step(notify.SMS))
 		bad.Reference = "bad"
 		n.accept(t, bad)
-		n.waiting(t, bad.ID, notify.WaitBackoff)
+		eventually(t, "the breaker has opened", func() bool {
+			scopes := n.guard.Snapshot(time.Now())
+			return len(scopes) == 1 && scopes[0].Breaker.State != resilience.Closed
+		})
 		for range 20 {
 			n.accept(t, notification(both, step(notify.SMS)))
 		}
