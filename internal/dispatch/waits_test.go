@@ -126,7 +126,7 @@ func TestAnOpenBreaker(t *testing.T) {
 		bad.Reference = "bad"
 		n.accept(t, bad)
 		eventually(t, "the breaker has opened", func() bool {
-			scopes := n.guard.Snapshot(time.Now())
+			scopes := n.member.Snapshot(time.Now())
 			return len(scopes) == 1 && scopes[0].Breaker.State != resilience.Closed
 		})
 		for range 20 {
