@@ -45,3 +45,13 @@ func (a *App) watchBreakers(ctx context.Context) {
 		}
 	}
 }
+
+// reportPacing tells when rates are kept to by this process alone, because the
+// database does not answer, and when they are shared again.
+func (a *App) reportPacing(err error) {
+	if err != nil {
+		a.log.Warn("provider rates are kept to by this process alone", slog.Any("error", err))
+		return
+	}
+	a.log.Info("provider rates are shared again")
+}
