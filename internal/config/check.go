@@ -44,6 +44,7 @@ func (c *Config) check(problems *strict.Problems) {
 	between(problems, "http.idle_timeout", c.HTTP.IdleTimeout, time.Second, time.Hour)
 	between(problems, "http.drain_delay", c.HTTP.DrainDelay, 0, 10*time.Minute)
 	between(problems, "http.shutdown_timeout", c.HTTP.ShutdownTimeout, time.Second, 10*time.Minute)
+	c.HTTP.Limits.check(problems)
 	switch c.Log.Format {
 	case LogAuto, LogJSON, LogText:
 	default:

@@ -53,6 +53,10 @@ type HTTP struct {
 	// ShutdownTimeout is how long requests and calls in flight have to end once
 	// the process stops; default 20s.
 	ShutdownTimeout time.Duration `yaml:"shutdown_timeout"`
+	Limits          Limits        `yaml:"limits"`
+	// TrustedProxies are those whose X-Forwarded-For tells where a request came
+	// from; default none.
+	TrustedProxies Networks `yaml:"trusted_proxies"`
 }
 
 // Log is how the process writes its log to standard error.
@@ -188,6 +192,12 @@ func Default() Config {
 			WriteTimeout:    time.Minute,
 			IdleTimeout:     2 * time.Minute,
 			ShutdownTimeout: 20 * time.Second,
+			Limits: Limits{
+				Write:           Rate{PerSecond: 1000, Burst: 10_000},
+				Read:            Rate{PerSecond: 200, Burst: 2000},
+				Admin:           Rate{PerSecond: 10, Burst: 100},
+				Unauthenticated: Rate{PerSecond: 5, Burst: 100},
+			},
 		},
 		Log: Log{Level: LogLevel(slog.LevelInfo), Format: LogAuto},
 		Retention: Retention{

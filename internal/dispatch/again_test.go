@@ -63,7 +63,7 @@ func TestAnAcknowledgementMeetsAStepThatWaitsForOne(t *testing.T) {
 	if len(email.sent()) != 0 {
 		t.Error("the next step was sent")
 	}
-	if got := story(n.events(t, id)); got != "accepted sent waiting:receipt acknowledged." && got != "accepted sent:acknowledged acknowledged." {
+	if got := story(n.events(t, id)); got != "accepted sent:acknowledged acknowledged finished:sent." {
 		t.Errorf("events %q", got)
 	}
 }

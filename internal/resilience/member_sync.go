@@ -46,9 +46,11 @@ func (m *Member) learn(r ScopeRecord, sharedNow, now time.Time) {
 		}})
 		v.closedAt = time.Time{}
 		if r.Reason == ReasonReset {
-			// An operator knows better than the provider, and than this process.
-			m.guard.Reset(r.Scope, Override{}, now)
-			delete(m.gates, r.Scope)
+			// An operator knows better than the provider, and than this process; but
+			// not what has been said since, where the news comes late.
+			if m.guard.resetAsOf(here(r.ChangedAt), r.Scope, now) {
+				delete(m.gates, r.Scope)
+			}
 		}
 		if r.State == Closed && (r.Reason == ReasonProbesSucceeded || r.Reason == ReasonReset) {
 			v.closedAt = here(r.ChangedAt)

@@ -616,19 +616,33 @@ func TestMemberFollowsAnOperator(t *testing.T) {
 		c.sync()
 		c.wantState("a", resilience.Open)
 	})
-	t.Run("reset while open", func(t *testing.T) {
-		c := newCluster(t, 0)
+	t.Run("reset", func(t *testing.T) {
+		c := newCluster(t, 0, time.Hour)
 		c.trip()
+		n := c.nodes[0]
+		n.member.Throttle("a", n.clock().Add(time.Minute), n.clock())
+		c.wait(time.Second)
 		c.operate(func(b *resilience.Breaker, now time.Time) resilience.Transition { return b.Reset(by, now) })
-		c.sync()
-		c.wait(5 * time.Second) // what it decided for itself
-		p := c.nodes[0].pass(account("a"))
-		if p.Probe() {
+		n.refresh()
+		n.call(success, account("a")) // neither breaker, nor gate, nor what it decided for itself
+		if p := n.pass(account("a")); p.Probe() {
 			t.Error("a probe of a breaker that was reset")
 		}
-		c.nodes[0].denied(resilience.KindBreaker, account("a")) // its own probe is out
-		c.nodes[0].done(p, success)
-		c.nodes[0].call(success, account("a"))
+		n.flush() // what the operator overruled is not handed in
+		c.nodes[1].refresh()
+		c.nodes[1].call(success, account("a"))
+	})
+	t.Run("reset before the provider spoke again", func(t *testing.T) {
+		c := newCluster(t, 0, time.Hour)
+		c.operate(func(b *resilience.Breaker, now time.Time) resilience.Transition { return b.Reset(by, now) })
+		c.wait(time.Second)
+		n := c.nodes[0]
+		n.member.Throttle("a", n.clock().Add(time.Minute), n.clock())
+		c.wait(time.Second)
+		n.refresh() // the news of the reset comes late
+		n.denied(resilience.KindGate, account("a"))
+		c.sync()
+		c.nodes[1].denied(resilience.KindGate, account("a"))
 	})
 }
 

@@ -35,7 +35,9 @@ cross join lateral (
 order by p.place, w.due
 limit $1`
 
-// heldWaits takes so many rows of each group, oldest first.
+// heldWaits takes so many rows of each group, oldest first. The instant that a
+// provider named stands on the row itself, so that it holds on a node that has
+// not heard of the gate yet.
 const heldWaits = `
 select ` + waitColumns + `
 from unnest($1::text[], $2::int2[], $3::text[], $4::int4[]) as g (scope, priority, project, n)
@@ -44,6 +46,7 @@ cross join lateral (
   from dispatcher.waits w
   join dispatcher.deliveries d using (notification_id, step, target)
   where w.held and w.scope = g.scope and w.priority = g.priority and w.project = g.project
+    and (w.reason <> 'throttled' or w.until <= clock_timestamp())
   order by w.since
   limit g.n
   for update of w, d skip locked
