@@ -57,7 +57,12 @@ func (m *Member) Snapshot(now time.Time) []ScopeState {
 func (v *scopeView) status(now time.Time) BreakerStatus {
 	s := BreakerStatus{
 		State: v.record.State, Generation: v.record.Generation, Reason: v.record.Reason, OpenCount: v.record.OpenCount,
-		Failures: v.window.Tally(now).Streak, Forced: v.record.Forced, ChangedAt: v.changedAt,
+		Failures: v.window.Tally(now).Streak, ChangedAt: v.changedAt,
+	}
+	if v.forcedNow(now) {
+		by := *v.record.Forced
+		by.Until = v.forcedTill
+		s.Forced = &by
 	}
 	if s.State == "" {
 		s.State = Closed
