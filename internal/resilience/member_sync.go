@@ -128,6 +128,14 @@ func (m *Member) Refresh(ctx context.Context, now time.Time) error {
 	return nil
 }
 
+// Known reports whether the process has learned what is shared. Before it has, it
+// knows of no gate and no breaker of the others, and should start no call.
+func (m *Member) Known() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return !m.since.IsZero()
+}
+
 // overlap is by how much each refresh looks back further than the last one
 // reached: longer than any transaction that writes breakers or gates.
 const overlap = 5 * time.Second
