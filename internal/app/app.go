@@ -140,6 +140,9 @@ func (a *App) Run(ctx context.Context) error {
 		}
 	})
 	parts.Go(func() { a.watchBreakers(workCtx) })
+	if a.o.Mode != ModeAPI {
+		parts.Go(func() { a.watchHeld(workCtx) })
+	}
 	scopes := dispatch.Scopes{Member: a.member, Store: a.store, Logger: a.log}
 	parts.Go(func() { scopes.Run(workCtx) })
 	parts.Go(func() { a.pacer.Run(workCtx) })
