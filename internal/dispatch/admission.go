@@ -17,6 +17,9 @@ type Admission interface {
 	// too; retry says whether the call repeats an earlier one. With leave, the ticket must be reported back once; without, the refusal
 	// says why.
 	Admit(ctx context.Context, a *Account, scopes []string, retry store.RetryKind, now time.Time) (Ticket, *Refusal)
+	// Known reports whether what the other nodes decided has been learned, without
+	// which no call may start.
+	Known() bool
 	// Room returns how many calls of a scope may start within the interval:
 	// [resilience.Unlimited], or a number.
 	Room(scope string, interval time.Duration, now time.Time) int
@@ -24,6 +27,9 @@ type Admission interface {
 
 // Ticket is leave for one call.
 type Ticket interface {
+	// Start asks once more, right before the call: claiming takes a while. With
+	// leave, the call must have ended at until, if that is not zero.
+	Start(now time.Time) (until time.Time, ok bool)
 	// Report tells what the call told and how long it took.
 	Report(ctx context.Context, r channels.Result, took time.Duration, now time.Time)
 	// Withdraw says that no call was made after all.

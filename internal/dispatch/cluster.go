@@ -109,6 +109,9 @@ func (c *Cluster) over(scope string, until, now time.Time) {
 	}
 }
 
+// Known implements [Admission].
+func (c *Cluster) Known() bool { return c.member.Known() }
+
 // Room implements [Admission].
 func (c *Cluster) Room(scope string, interval time.Duration, now time.Time) int {
 	room := c.member.Room(scope, interval, now)
@@ -134,6 +137,9 @@ type clusterTicket struct {
 	budget  *resilience.Budget // nil for a first call
 	charge  resilience.RetryCharge
 }
+
+// Start implements [Ticket].
+func (t *clusterTicket) Start(now time.Time) (until time.Time, ok bool) { return t.pass.Start(now) }
 
 // Report implements [Ticket].
 func (t *clusterTicket) Report(ctx context.Context, r channels.Result, took time.Duration, now time.Time) {

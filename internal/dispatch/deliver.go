@@ -136,9 +136,10 @@ func (d *Dispatcher) invalid(ctx context.Context, c *store.Claimed) {
 }
 
 // mayCall reports whether this node may start calls: it was released, it knows
-// what is paused, and it knows that the cluster sees it alive.
+// what is paused and what breakers and gates hold, and it knows that the cluster
+// sees it alive.
 func (d *Dispatcher) mayCall(now time.Time) bool {
-	return closed(d.released) && d.pauses.Load() != nil && d.alive.beating(now)
+	return closed(d.released) && d.pauses.Load() != nil && d.cfg.Admission.Known() && d.alive.beating(now)
 }
 
 // destinationOf names what may only hold a share of the channel's calls: the
@@ -185,11 +186,18 @@ func (d *Dispatcher) flushClaims(durable bool) func(context.Context, []store.Cla
 func (d *Dispatcher) call(ctx context.Context, c *store.Claimed, a *Account, ticket Ticket) {
 	started := d.cfg.Now()
 	var result channels.Result
-	if d.mayCall(started) {
-		result = d.send(ctx, c, a)
-	} else {
+	switch until, ok := ticket.Start(started); {
+	case !d.mayCall(started):
 		// Claimed, but too late to be sure that nobody has taken it over.
 		result = channels.Result{Outcome: notify.NotAttempted, Detail: "heartbeat lost before the call"}
+	case !ok:
+		result = channels.Result{Outcome: notify.NotAttempted, Detail: "a gate or breaker shut before the call"}
+	default:
+		deadline := started.Add(a.Timeout)
+		if !until.IsZero() && until.Before(deadline) {
+			deadline = until
+		}
+		result = d.send(ctx, c, a, deadline)
 	}
 	result = result.Clean()
 	took := d.cfg.Now().Sub(started)
@@ -206,11 +214,11 @@ func (d *Dispatcher) call(ctx context.Context, c *store.Claimed, a *Account, tic
 	d.settle(context.WithoutCancel(ctx), &c.Notification, c.Delivery, attempt, outcomeOf(result, a))
 }
 
-// send makes the call under its own deadline. A panic of the adapter is an
-// unknown outcome: how far the call had come is open.
-func (d *Dispatcher) send(ctx context.Context, c *store.Claimed, a *Account) (result channels.Result) {
-	// A stop lets the call finish; its own timeout is the bound.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.Timeout)
+// send makes the call, which has to be over by the deadline. A panic of the
+// adapter is an unknown outcome: how far the call had come is open.
+func (d *Dispatcher) send(ctx context.Context, c *store.Claimed, a *Account, deadline time.Time) (result channels.Result) {
+	// A stop lets the call finish; its own deadline is the bound.
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
 	defer cancel()
 	defer func() {
 		if p := recover(); p != nil {

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -37,8 +38,18 @@ func (s *Scopes) Run(ctx context.Context) {
 	ticker := time.NewTicker(scopesInterval)
 	defer ticker.Stop()
 	failing := false
-	for {
-		flush, refresh := true, true
+	// No call starts before the shared state is known; see Cluster.Known.
+	for flush, refresh := true, true; ; {
+		err := s.sync(ctx, flush, refresh)
+		if (err != nil) != failing && ctx.Err() == nil {
+			failing = err != nil
+			if failing {
+				s.Logger.WarnContext(ctx, "breakers and gates are decided by this process alone", slog.Any("error", err))
+			} else {
+				s.Logger.InfoContext(ctx, "breakers and gates are shared again")
+			}
+		}
+		flush, refresh = true, true
 		select {
 		case <-ctx.Done():
 			s.last(ctx)
@@ -49,30 +60,21 @@ func (s *Scopes) Run(ctx context.Context) {
 		case <-hints:
 			flush = false
 		}
-		err := s.sync(ctx, flush, refresh)
-		if (err != nil) != failing && ctx.Err() == nil {
-			failing = err != nil
-			if failing {
-				s.Logger.WarnContext(ctx, "breakers and gates are decided by this process alone", slog.Any("error", err))
-			} else {
-				s.Logger.InfoContext(ctx, "breakers and gates are shared again")
-			}
-		}
 	}
 }
 
 func (s *Scopes) sync(ctx context.Context, flush, refresh bool) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
+	var err error
 	if flush {
-		if err := s.Member.Flush(ctx, s.Now()); err != nil {
-			return err
-		}
+		err = s.Member.Flush(ctx, s.Now())
 	}
 	if refresh {
-		return s.Member.Refresh(ctx, s.Now())
+		// Also when nothing could be handed in: what the others found still holds.
+		err = errors.Join(err, s.Member.Refresh(ctx, s.Now()))
 	}
-	return nil
+	return err
 }
 
 // last hands in what this process still knows: a gate that it alone has seen

@@ -116,7 +116,7 @@ func (s *Scopes) keep(b *pgx.Batch, scope string, r resilience.BreakerRecord, t 
 		}
 		b.Queue(writeBreakerEvent, t.At, int64(t.Generation), scope, string(t.From), string(t.To), string(t.Reason), s.node.String(), by, why, null(t.Until))
 		if t.To == resilience.Closed {
-			b.Queue(releaseWaits, scope, releaseRate, releaseMost)
+			b.Queue(releaseWaits, scope, releaseRate, releaseMost, releaseLimit)
 		}
 	}
 	b.Queue("select pg_notify($1, '')", ScopesChannel)
@@ -128,6 +128,9 @@ func (s *Scopes) keep(b *pgx.Batch, scope string, r resilience.BreakerRecord, t 
 const (
 	releaseRate = 200.0
 	releaseMost = 60 * time.Second
+	// releaseLimit keeps the verdict that closes a breaker quick; the others come
+	// at their own time, within minutes.
+	releaseLimit = 2000
 )
 
 const releaseWaits = `
@@ -136,7 +139,7 @@ set due = least(w.due, greatest(clock_timestamp() + least((r.n - 1) / $2::float8
   until = least(w.until, greatest(clock_timestamp() + least((r.n - 1) / $2::float8 * interval '1 second', $3::interval), w.since))
 from (select l.*, row_number() over (order by l.priority, l.due) as n
   from (select notification_id, step, target, priority, due from dispatcher.waits
-    where scope = $1 and reason = 'account_rejected' for update skip locked) l) r
+    where scope = $1 and reason = 'account_rejected' order by priority, due limit $4 for update skip locked) l) r
 where w.notification_id = r.notification_id and w.step = r.step and w.target = r.target`
 
 func same(a, b resilience.BreakerRecord) bool {
@@ -229,7 +232,7 @@ func (s *Scopes) Throttle(ctx context.Context, gates map[string]time.Duration) e
 	var scopes []string
 	var ms []int64
 	for scope, d := range gates {
-		scopes, ms = append(scopes, scope), append(ms, max(d.Milliseconds(), 0))
+		scopes, ms = append(scopes, scope), append(ms, max((d+time.Millisecond-1).Milliseconds(), 0)) // rounded up: never before the instant
 	}
 	b := &pgx.Batch{}
 	b.Queue(writeGates, scopes, ms)
