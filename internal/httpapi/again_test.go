@@ -197,7 +197,11 @@ func TestNoRouteShowsAnotherProject(t *testing.T) {
 		}
 		for _, id := range []string{made.ID, key.ID.String()} {
 			target := param.ReplaceAllString(r.target, id)
-			a := s.do(t, r.method, target, "", other)
+			body := ""
+			if r.method == "PATCH" {
+				body = `{"limits":{"read":null}}`
+			}
+			a := s.do(t, r.method, target, body, other)
 			if target != r.target {
 				checked++
 				a.problem(404, "not_found")

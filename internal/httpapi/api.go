@@ -15,6 +15,7 @@ import (
 
 	"github.com/notification-dispatcher/dispatcher/internal/channels"
 	"github.com/notification-dispatcher/dispatcher/internal/notify"
+	"github.com/notification-dispatcher/dispatcher/internal/resilience"
 	"github.com/notification-dispatcher/dispatcher/internal/store"
 )
 
@@ -44,6 +45,7 @@ type Keys interface {
 	CreateKey(ctx context.Context, project, name string, scopes []string, expires time.Time) (secret string, key store.APIKey, err error)
 	ListKeys(ctx context.Context, project string) ([]store.APIKey, error)
 	RevokeKey(ctx context.Context, project string, id uuid.UUID) error
+	LimitKey(ctx context.Context, project string, id uuid.UUID, change map[store.RouteClass]*resilience.Limit) (store.APIKey, error)
 	RotateKey(ctx context.Context, project string, id uuid.UUID, overlap time.Duration, expires time.Time) (secret string, made, old store.APIKey, err error)
 }
 
@@ -81,6 +83,8 @@ type Config struct {
 	Ready []Check
 	// Events serves status events; nil answers that there are none now.
 	Events *Events
+	// Limits is what callers may ask for; nil for no limit.
+	Limits *RateLimits
 	// Metrics serves /metrics; nil for none.
 	Metrics http.Handler
 	Log     *slog.Logger // nil discards
@@ -115,6 +119,7 @@ type API struct {
 	now          func() time.Time
 	unready      atomic.Bool // what /readyz last said
 	events       *streams
+	limits       *limits
 	observe      func(route, method string, status int, took time.Duration)
 
 	huma huma.API
@@ -126,7 +131,7 @@ func New(c Config) *API {
 	a := &API{
 		accept: c.Accept, store: c.Store, keys: c.Keys, accounts: c.Accounts, operations: c.Operations, ready: c.Ready,
 		retry: c.Retry, plan: c.Plan, batches: c.Batches, maxBatchBody: c.MaxBatchBody, keepKeys: c.KeepKeys,
-		log: c.Log, maxBody: c.MaxBody, now: c.Now, observe: c.Observe, events: newStreams(c.Events), mux: http.NewServeMux(),
+		log: c.Log, maxBody: c.MaxBody, now: c.Now, observe: c.Observe, events: newStreams(c.Events), limits: newLimits(c.Limits), mux: http.NewServeMux(),
 	}
 	if a.log == nil {
 		a.log = slog.New(slog.DiscardHandler)
@@ -155,8 +160,10 @@ func New(c Config) *API {
 	a.routeHistory()
 	a.routeKeys()
 	a.routeRotation()
+	a.routeKeyLimits()
 	a.routeHealth()
 	closeRequests(a.huma.OpenAPI())
+	documentLimits(a.huma.OpenAPI())
 	if c.Metrics != nil {
 		a.mux.Handle("GET /metrics", c.Metrics)
 	}

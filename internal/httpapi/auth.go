@@ -37,14 +37,23 @@ func refuse(ctx huma.Context, p *Problem) {
 	p.write(w)
 }
 
-// authenticate lets a request through whose key has the operation's scope.
+// authenticate lets a request through whose key has the operation's scope and is
+// not over its limit.
 func (a *API) authenticate(ctx huma.Context, next func(huma.Context)) {
 	security := ctx.Operation().Security
 	if len(security) == 0 {
 		next(ctx)
 		return
 	}
-	key, p := a.authenticated(ctx.Context(), ctx.Header("Authorization"), security[0][bearer][0])
+	if p := a.limitAddress(ctx); p != nil {
+		refuse(ctx, p)
+		return
+	}
+	scope := security[0][bearer][0]
+	key, p := a.authenticated(ctx.Context(), ctx.Header("Authorization"), scope)
+	if limited := a.limitAuthenticated(ctx, &key, scope, p); limited != nil {
+		p = limited
+	}
 	if p != nil {
 		refuse(ctx, p)
 		return
@@ -52,7 +61,8 @@ func (a *API) authenticate(ctx huma.Context, next func(huma.Context)) {
 	next(huma.WithValue(ctx, apiKeyContext, key))
 }
 
-// authenticated returns the live key of an Authorization header (RFC 6750).
+// authenticated returns the live key of an Authorization header (RFC 6750), also
+// where it lacks the scope, which is a 403.
 func (a *API) authenticated(ctx context.Context, header, scope string) (store.APIKey, *Problem) {
 	kind, secret, _ := strings.Cut(header, " ")
 	secret = strings.TrimSpace(secret)
@@ -68,7 +78,7 @@ func (a *API) authenticated(ctx context.Context, header, scope string) (store.AP
 	case err != nil:
 		return store.APIKey{}, a.storeProblem(ctx, err)
 	case !slices.Contains(key.Scopes, scope):
-		return store.APIKey{}, newProblem(http.StatusForbidden, CodeForbidden, "This API key lacks the scope "+scope+".").
+		return key, newProblem(http.StatusForbidden, CodeForbidden, "This API key lacks the scope "+scope+".").
 			with("WWW-Authenticate", `Bearer realm="dispatcher", error="insufficient_scope", scope="`+scope+`"`)
 	}
 	return key, nil

@@ -71,7 +71,7 @@ func (partialNotification) Schema(r huma.Registry) *huma.Schema {
 // batchResult is what became of one row.
 type batchResult struct {
 	Index       int       `json:"index" doc:"Of the row, counted from 0."`
-	Status      int       `json:"status" example:"202" doc:"What a request for the row alone would have been answered: 202 accepted, 409 the same as an earlier row of this batch, 413 too large, 422 wrong, 503 not decided: repeat the batch."`
+	Status      int       `json:"status" example:"202" doc:"What a request for the row alone would have been answered: 202 accepted, 409 the same as an earlier row of this batch, 413 too large, 422 wrong; not decided, so repeat it: 429 the key's limit was spent, 503 a fault of the service."`
 	ID          uuid.UUID `json:"id,omitzero" format:"uuid" doc:"Of the accepted notification."`
 	Replayed    bool      `json:"replayed,omitzero" doc:"It was accepted by an earlier, interrupted request."`
 	DuplicateOf *int      `json:"duplicate_of,omitzero" doc:"The row that is the same."`
@@ -92,7 +92,9 @@ func (a *API) routeBatch() {
 			"NDJSON is worked through as it arrives, and results come as lines while it does; a first line `{\"defaults\": {…}}` " +
 			"does what `defaults` does in JSON.\n\nEach row has its own result, and a bad one does not keep others from being accepted. " +
 			"A row that is the same as an earlier accepted one of the batch, white space and the order of members aside, is refused with 409: " +
-			"give them different references if both are meant.\n\nWith an Idempotency-Key the results are kept, and the key of a row is that key with its index.",
+			"give them different references if both are meant.\n\nEach row counts against the limit of the API key. A JSON batch is let in whole or not at all: 429, or 413 `batch_over_burst` " +
+			"where the limit never allows as many at once. NDJSON is let in as far as the limit goes; all rows after that have the result 429.\n\n" +
+			"With an Idempotency-Key the results are kept, and the key of a row is that key with its index.",
 		Security: needs(ScopeSend), Middlewares: huma.Middlewares{withKey}, SkipValidateParams: true,
 		Metadata: map[string]any{lined: true},
 		Errors:   []int{400, 401, 403, 406, 408, 409, 413, 415, 422, 503},
@@ -152,6 +154,11 @@ func (a *API) jsonBatch(hc huma.Context, w http.ResponseWriter, trace string) *P
 		return p
 	}
 	defer run.leave(ctx)
+	if run.batch.Results == 0 { // else it is answered again
+		if p := run.limit.all(ctx, w.Header(), len(rows)); p != nil {
+			return p
+		}
+	}
 	run.defaults = given
 	var out bytes.Buffer
 	for part := range parts(rows) {
@@ -219,6 +226,7 @@ func (a *API) beginBatch(ctx context.Context, fingerprint [32]byte, trace string
 	project := keyOf(ctx).Project
 	run := &batchRun{
 		api: a, project: project, trace: traceparent(trace), key: keyFrom(ctx), seen: map[[32]byte]int{}, account: a.account(project),
+		limit: a.rowLimit(ctx),
 	}
 	if run.key == "" {
 		return run, nil

@@ -25,6 +25,7 @@ type batchRun struct {
 	batch    store.Batch // of the key
 	defaults defaults
 	account  func(notify.Channel, string) (notify.Status, bool)
+	limit    rowLimit
 
 	next      int              // index of the next row
 	seen      map[[32]byte]int // accepted rows by fingerprint
@@ -74,7 +75,7 @@ func (b *batchRun) part(ctx context.Context, rows []batchRow) ([]byte, *Problem)
 			return encodeResults(refuseAll(first, len(rows), b.api.storeProblem(ctx, store.ErrIdempotencyMismatch))), nil
 		}
 	}
-	results := b.decide(ctx, first, rows, prints)
+	results := b.decideAllowed(ctx, first, rows, prints)
 	lines := encodeResults(results)
 	if ctx.Err() != nil {
 		return nil, b.api.storeProblem(ctx, ctx.Err())
@@ -113,6 +114,26 @@ func (b *batchRun) remember(first int, prints [][32]byte, lines []byte) {
 		}
 		i++
 	}
+}
+
+// decideAllowed decides the rows that the key's limit allows. Once it is spent,
+// the rest of the batch is refused, not only what came too early: a batch with an
+// Idempotency-Key can be repeated, and then goes on where it was.
+func (b *batchRun) decideAllowed(ctx context.Context, first int, rows []batchRow, prints [][32]byte) []batchResult {
+	allowed := len(rows)
+	var refusal *Problem
+	if b.undecided == nil {
+		allowed, refusal = b.limit.some(ctx, len(rows), b.key != "")
+	}
+	results := b.decide(ctx, first, rows[:allowed], prints)
+	if refusal != nil {
+		if b.undecided == nil {
+			b.undecided = refusal
+		}
+		results = append(results, refuseAll(first+allowed, len(rows)-allowed, b.undecided)...)
+	}
+	b.limit.count(results)
+	return results
 }
 
 // decide accepts the rows that are good, all at once: they share a few commits.

@@ -96,7 +96,7 @@ func docsOperations(doc *huma.OpenAPI, tag string) []docsOperation {
 	var out []docsOperation
 	for _, path := range slices.Sorted(maps.Keys(doc.Paths)) {
 		item := doc.Paths[path]
-		for _, op := range []*huma.Operation{item.Post, item.Get, item.Put, item.Delete} {
+		for _, op := range []*huma.Operation{item.Post, item.Get, item.Put, item.Patch, item.Delete} {
 			if op != nil && slices.Contains(op.Tags, tag) {
 				out = append(out, docsOf(doc.Components.Schemas, op))
 			}

@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"github.com/google/uuid"
@@ -9,6 +10,7 @@ import (
 	"github.com/notification-dispatcher/dispatcher/internal/channels"
 	"github.com/notification-dispatcher/dispatcher/internal/httpapi"
 	"github.com/notification-dispatcher/dispatcher/internal/notify"
+	"github.com/notification-dispatcher/dispatcher/internal/resilience"
 	"github.com/notification-dispatcher/dispatcher/internal/store"
 )
 
@@ -90,3 +92,28 @@ func (f *fake) BatchPart(context.Context, store.Batch, int) (store.BatchPart, bo
 func (f *fake) SaveBatchPart(context.Context, store.Batch, store.BatchPart) error { return f.err }
 
 func (f *fake) LeaveBatch(context.Context, store.Batch, int) error { return f.err }
+
+func (f *fake) LimitKey(_ context.Context, project string, id uuid.UUID, change map[store.RouteClass]*resilience.Limit) (store.APIKey, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.writes++
+	for secret, k := range f.keys {
+		if k.ID != id || k.ID == uuid.Nil || k.Project != project {
+			continue
+		}
+		limits := maps.Clone(k.Limits)
+		if limits == nil {
+			limits = store.KeyLimits{}
+		}
+		for class, limit := range change {
+			delete(limits, class)
+			if limit != nil {
+				limits[class] = *limit
+			}
+		}
+		k.Limits = limits
+		f.keys[secret] = k
+		return k, f.err
+	}
+	return store.APIKey{}, store.ErrNotFound
+}

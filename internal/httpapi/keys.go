@@ -23,20 +23,29 @@ type keyRequest struct {
 }
 
 type keyView struct {
-	ID         uuid.UUID  `json:"id" format:"uuid"`
-	Name       string     `json:"name"`
-	Hint       string     `json:"hint" example:"dsp_Q3ZK" doc:"How the key starts."`
-	Scopes     []string   `json:"scopes" enum:"send,read,admin"`
-	CreatedAt  time.Time  `json:"created_at"`
-	ExpiresAt  *time.Time `json:"expires_at" doc:"null for never"`
-	RevokedAt  *time.Time `json:"revoked_at" doc:"null while it works"`
-	LastUsedAt *time.Time `json:"last_used_at" doc:"To the minute; null for never."`
-	Secret     string     `json:"secret,omitzero" doc:"The key itself: only in the answer that creates it, and not stored." example:"dsp_Q3ZK7H5M2X4P6R8T0V1W3Y5Z7B9D2F4G6J8KLMNP"`
+	ID         uuid.UUID   `json:"id" format:"uuid"`
+	Name       string      `json:"name"`
+	Hint       string      `json:"hint" example:"dsp_Q3ZK" doc:"How the key starts."`
+	Scopes     []string    `json:"scopes" enum:"send,read,admin"`
+	CreatedAt  time.Time   `json:"created_at"`
+	ExpiresAt  *time.Time  `json:"expires_at" doc:"null for never"`
+	RevokedAt  *time.Time  `json:"revoked_at" doc:"null while it works"`
+	LastUsedAt *time.Time  `json:"last_used_at" doc:"To the minute; null for never."`
+	Limits     *limitsView `json:"limits,omitempty" doc:"Its own limits, by class of route; for the others the configured ones apply."`
+
+	LastRefusedAt   *time.Time `json:"last_refused_at,omitempty" doc:"Of lists: when a limit last refused it something, if within the last day."`
+	RefusedLastHour int64      `json:"refused_last_hour,omitzero" doc:"Of lists: requests and rows of batches that a limit refused within the last hour."`
+
+	Secret string `json:"secret,omitzero" doc:"The key itself: only in the answer that creates it, and not stored." example:"dsp_Q3ZK7H5M2X4P6R8T0V1W3Y5Z7B9D2F4G6J8KLMNP"`
 }
 
 type newKeyOutput struct {
 	Location string `header:"Location"`
 	Body     keyView
+}
+
+type keyOutput struct {
+	Body keyView
 }
 
 type keysOutput struct {
@@ -140,6 +149,7 @@ func keyOut(k store.APIKey) keyView {
 	return keyView{
 		ID: k.ID, Name: k.Name, Hint: k.Hint, Scopes: k.Scopes, CreatedAt: k.CreatedAt.UTC(),
 		ExpiresAt: utc(k.ExpiresAt), RevokedAt: utc(k.RevokedAt), LastUsedAt: utc(k.LastUsedAt),
+		Limits: limitsOut(k.Limits), LastRefusedAt: utc(k.LastRefusedAt), RefusedLastHour: k.RefusedLastHour,
 	}
 }
 

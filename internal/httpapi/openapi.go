@@ -55,17 +55,21 @@ const (
 const description = "Accepts a notification once and gets it to a person: over push, SMS, WhatsApp, email, Slack or a webhook, " +
 	"falling back along the chain that the caller gave.\n\n" +
 	"Times are RFC 3339 in UTC. Lists are newest first and come in pages: pass `next` of one page as `cursor` of the following. " +
+	"Each API key has limits by class of route, write, read and admin: answers say how they stand, and one request too many is 429 `rate_limited`. " +
 	"Unknown members and parameters are errors. Errors are problem documents (RFC 9457) with a stable `code`; " +
 	"they name the place of a fault and never repeat what was sent."
 
 // document describes the body of a POST. The handlers read it themselves: once,
 // into what they need.
 func document[T any](api huma.API, path, example string) {
-	doc := api.OpenAPI()
-	doc.Paths[path].Post.RequestBody = &huma.RequestBody{
+	documentBody[T](api, api.OpenAPI().Paths[path].Post, example)
+}
+
+func documentBody[T any](api huma.API, op *huma.Operation, example string) {
+	op.RequestBody = &huma.RequestBody{
 		Required: true,
 		Content: map[string]*huma.MediaType{jsonType: {
-			Schema: schemaOf[T](doc.Components.Schemas), Example: stdjson.RawMessage(example),
+			Schema: schemaOf[T](api.OpenAPI().Components.Schemas), Example: stdjson.RawMessage(example),
 		}},
 	}
 }
@@ -73,8 +77,10 @@ func document[T any](api huma.API, path, example string) {
 // closeRequests says of every object in a request that it has no other members.
 func closeRequests(doc *huma.OpenAPI) {
 	for _, item := range doc.Paths {
-		if item.Post != nil && item.Post.RequestBody != nil {
-			closeSchema(doc.Components.Schemas, item.Post.RequestBody.Content[jsonType].Schema)
+		for _, op := range []*huma.Operation{item.Post, item.Patch} {
+			if op != nil && op.RequestBody != nil {
+				closeSchema(doc.Components.Schemas, op.RequestBody.Content[jsonType].Schema)
+			}
 		}
 	}
 }

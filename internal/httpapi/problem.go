@@ -34,6 +34,8 @@ const (
 	CodeInvalid          = "invalid_request"          // 422: see errors
 	CodeKeyReused        = "idempotency_key_mismatch" // 422: the Idempotency-Key came with another body before
 	CodeTooManyStreams   = "too_many_streams"         // 429: of one key
+	CodeRateLimited      = "rate_limited"             // 429: of one key or, without one, of one address
+	CodeBatchOverBurst   = "batch_over_burst"         // 413: more rows than the key's limit ever allows at once
 	CodeInternal         = "internal"                 // 500
 	CodeUnavailable      = "unavailable"              // 503: worth another try, see Retry-After
 )

@@ -208,7 +208,7 @@ func TestOtherMethodsAreToldWhichThereAre(t *testing.T) {
 	}
 	a = s.do(t, "GET", "/v1/keys/x", "")
 	a.problem(405, "method_not_allowed")
-	if got := a.Header().Get("Allow"); got != "DELETE" {
+	if got := a.Header().Get("Allow"); got != "PATCH, DELETE" {
 		t.Errorf("Allow %q", got)
 	}
 	s.do(t, "GET", "/", "").problem(404, "not_found")
