@@ -33,6 +33,7 @@ func (d *Dispatcher) Accept(ctx context.Context, a store.Accept) (store.Accepted
 			row.Starts[i].Wait = &store.Wait{Reason: notify.WaitScheduled, Since: n.CreatedAt, Due: n.SendAt}
 		}
 	}
+	d.holdOver(row.Starts, n.CreatedAt)
 	reply, err := d.accepts.do(ctx, row)
 	if err != nil {
 		return store.Accepted{}, err

@@ -63,6 +63,7 @@ type Dispatcher struct {
 	node     uuid.UUID
 	registry atomic.Pointer[Registry]
 	flights  *flights
+	shares   *shares
 	hands    *hands
 	pauses   atomic.Pointer[map[notify.Channel]bool] // nil until they are known
 	alive    *pulse
@@ -108,7 +109,7 @@ func New(s *store.Store, cfg Config) (*Dispatcher, error) {
 		cfg.Node = uuid.New()
 	}
 	d := &Dispatcher{
-		cfg: cfg, store: s, node: cfg.Node, log: cfg.Logger, flights: newFlights(), hands: newHands(), alive: newPulse(),
+		cfg: cfg, store: s, node: cfg.Node, log: cfg.Logger, flights: newFlights(), shares: newShares(), hands: newHands(), alive: newPulse(),
 		ready: make(chan struct{}), released: make(chan struct{}),
 	}
 	if !cfg.Hold {
@@ -190,6 +191,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 // work runs the queue and the loops beside it until ctx ends and every job is
 // done. base is the life of what jobs need.
 func (d *Dispatcher) work(ctx, base context.Context, background *sync.WaitGroup) error {
+	background.Go(func() { d.every(ctx, countInterval, "count the queue", d.countQueue) })
 	if !d.cfg.Work {
 		close(d.ready)
 		<-ctx.Done()

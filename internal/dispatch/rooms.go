@@ -35,6 +35,11 @@ func (d *Dispatcher) wakeHeld(ctx context.Context) error {
 	if len(rooms) == 0 {
 		return nil
 	}
+	for _, r := range rooms {
+		if _, shared := d.shareRoom(r.Hold); shared {
+			d.shares.add(store.Share{Project: r.Project, Channel: r.Channel, Priority: r.Priority}, r.N)
+		}
+	}
 	_, err = d.store.WakeHeld(ctx, rooms)
 	return err
 }
@@ -46,6 +51,13 @@ func (d *Dispatcher) rooms(holds []store.Hold, now time.Time) []store.Room {
 	var out []store.Room
 	left := map[notify.Channel]int{}
 	for len(holds) > 0 {
+		if n, shared := d.shareRoom(holds[0]); shared {
+			if n > 0 {
+				out = append(out, store.Room{Hold: holds[0], N: n})
+			}
+			holds = holds[1:]
+			continue
+		}
 		scope, channel := holds[0].Scope, holds[0].Channel
 		n := 1
 		for n < len(holds) && holds[n].Scope == scope {
