@@ -49,7 +49,7 @@ func buildRegistry(c config.Config) (*dispatch.Registry, error) {
 // accounts shows the API what is configured and how it fares.
 type accounts struct {
 	dispatcher *dispatch.Dispatcher
-	guard      *resilience.Guard
+	member     *resilience.Member
 }
 
 var _ httpapi.Accounts = accounts{}
@@ -67,7 +67,7 @@ func (a accounts) Check(n *notify.Notification) []notify.Problem {
 // Health implements [httpapi.Accounts].
 func (a accounts) Health(project string) []httpapi.AccountHealth {
 	states := map[string]resilience.ScopeState{}
-	for _, s := range a.guard.Snapshot(time.Now()) {
+	for _, s := range a.member.Snapshot(time.Now()) {
 		states[s.Scope] = s
 	}
 	infos := a.Infos(project)

@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/notification-dispatcher/dispatcher/internal/config"
 	"github.com/notification-dispatcher/dispatcher/internal/dispatch"
 	"github.com/notification-dispatcher/dispatcher/internal/httpapi"
@@ -49,7 +51,7 @@ type App struct {
 	log        *slog.Logger
 	store      *store.Store
 	dispatcher *dispatch.Dispatcher
-	guard      *resilience.Guard
+	member     *resilience.Member
 	metrics    *telemetry.Metrics
 	api        *httpapi.API
 	events     *stream.Hub
@@ -87,9 +89,10 @@ func New(o Options) (a *App, err error) {
 	if err != nil {
 		return nil, err
 	}
-	a.guard = resilience.NewGuard(resilience.GuardConfig{Rand: rand.Float64})
+	node := uuid.New()
+	a.member = resilience.NewMember(a.store.Scopes(node), rand.Float64)
 	a.dispatcher, err = dispatch.New(a.store, dispatch.Config{
-		Registry: registry, Admission: dispatch.NewLocal(a.guard), Metrics: a.metrics, Logger: o.Logger,
+		Node: node, Registry: registry, Admission: dispatch.NewCluster(a.member), Metrics: a.metrics, Logger: o.Logger,
 		Work: o.Mode != ModeAPI, Hold: o.Hold, SoftStop: o.Config.HTTP.ShutdownTimeout,
 		KeepFinal: o.Config.Retention.Final, KeepKeys: o.Config.Retention.IdempotencyKeys,
 	})
@@ -135,6 +138,8 @@ func (a *App) Run(ctx context.Context) error {
 		}
 	})
 	parts.Go(func() { a.watchBreakers(workCtx) })
+	scopes := dispatch.Scopes{Member: a.member, Store: a.store, Logger: a.log}
+	parts.Go(func() { scopes.Run(workCtx) })
 	parts.Go(func() { a.events.Run(workCtx) })
 	a.log.InfoContext(ctx, "started", slog.String("listen", a.Addr().String()), slog.String("mode", string(a.o.Mode)),
 		slog.String("version", a.o.Version), slog.String("node", a.dispatcher.Node().String()), slog.Bool("hold", a.o.Hold))

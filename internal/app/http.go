@@ -28,7 +28,7 @@ func (a *App) apiConfig() httpapi.Config {
 			return nil
 		}})
 	}
-	configured, settings := accounts{a.dispatcher, a.guard}, a.o.Config
+	configured, settings := accounts{a.dispatcher, a.member}, a.o.Config
 	return httpapi.Config{
 		Accept: a.dispatcher, Store: a.store, Keys: a.store, Accounts: configured, Ready: checks,
 		Retry: a.dispatcher, Plan: configured, Batches: a.store,

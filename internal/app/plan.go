@@ -14,7 +14,7 @@ var _ httpapi.Planner = accounts{}
 func (a accounts) Plan(n *notify.Notification) []httpapi.PlannedStep {
 	now := time.Now()
 	var held []string
-	for _, s := range a.guard.Snapshot(now) {
+	for _, s := range a.member.Snapshot(now) {
 		open := s.Breaker.State == resilience.Open && (s.Breaker.OpenUntil.IsZero() || s.Breaker.OpenUntil.After(now))
 		if open || s.Paused != nil || s.GateUntil.After(now) {
 			held = append(held, s.Scope)

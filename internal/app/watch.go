@@ -36,11 +36,7 @@ func (a *App) watchBreakers(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		changes, lost := a.guard.Transitions()
-		if lost > 0 {
-			a.log.WarnContext(ctx, "breakers changed too often to tell of each", slog.Int("lost", lost))
-		}
-		for _, t := range changes {
+		for _, t := range a.member.Transitions() {
 			if !strings.Contains(t.Scope, "/") {
 				a.metrics.Breaker(t.Scope, string(t.To))
 			}

@@ -132,6 +132,11 @@ func (a *api) call(ctx context.Context, method, path string, header http.Header,
 	if resp.StatusCode >= http.StatusOK && resp.StatusCode < http.StatusMultipleChoices {
 		return answer, nil
 	}
+	return nil, problemOf(resp, answer)
+}
+
+// problemOf is the error that an answer is.
+func problemOf(resp *http.Response, answer []byte) *apiError {
 	problem := &apiError{}
 	if err := json.Unmarshal(answer, problem); err != nil {
 		problem = &apiError{Title: http.StatusText(resp.StatusCode)} // not from us: a proxy's page
@@ -140,7 +145,7 @@ func (a *api) call(ctx context.Context, method, path string, header http.Header,
 	if s, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil {
 		problem.RetryAfter = time.Duration(s) * time.Second
 	}
-	return nil, problem
+	return problem
 }
 
 // decode reads an answer; members that are not known are ignored, so that an

@@ -83,8 +83,8 @@ func root() command {
 		summary: "Dispatcher sends notifications by push, SMS, WhatsApp, email, Slack and webhook,\n" +
 			"and falls back from one to the next.",
 		sub: []command{
-			serveCommand(), devCommand(), sandboxCommand(), migrateCommand(), sendCommand(), watchCommand(), keysCommand(), rolesCommand(),
-			channelsCommand(), configCommand(), healthcheckCommand(), openapiCommand(), versionCommand(),
+			serveCommand(), devCommand(), sandboxCommand(), migrateCommand(), sendCommand(), watchCommand(), eventsCommand(), keysCommand(),
+			rolesCommand(), channelsCommand(), configCommand(), healthcheckCommand(), openapiCommand(), versionCommand(),
 		},
 	}
 }

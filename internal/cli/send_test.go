@@ -27,11 +27,14 @@ type service struct {
 	refuse string // a problem document to answer a POST with
 	views  []string
 	gets   int
+	looked chan struct{} // told of every GET of a view, as far as there is room
+	// events answers what asks for events; nil for a service that has none.
+	events http.HandlerFunc
 }
 
 func newService(t *testing.T, views ...string) *service {
 	t.Helper()
-	s := &service{views: views}
+	s := &service{views: views, looked: make(chan struct{}, 100)}
 	s.Server = httptest.NewServer(s)
 	t.Cleanup(s.Close)
 	return s
@@ -57,8 +60,16 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *service) get(w http.ResponseWriter, r *http.Request) {
+	if strings.HasSuffix(r.URL.Path, "/events") {
+		s.stream(w, r)
+		return
+	}
 	view := s.views[min(s.gets, len(s.views)-1)]
 	s.gets++
+	select {
+	case s.looked <- struct{}{}:
+	default:
+	}
 	switch {
 	case r.Header.Get("Authorization") != "Bearer dsp_test", r.URL.Path != "/v1/notifications/"+notificationID:
 		w.WriteHeader(http.StatusNotFound)
@@ -67,6 +78,17 @@ func (s *service) get(w http.ResponseWriter, r *http.Request) {
 	default:
 		_, _ = io.WriteString(w, view)
 	}
+}
+
+// stream lets events answer while other requests are served.
+func (s *service) stream(w http.ResponseWriter, r *http.Request) {
+	if s.events == nil {
+		w.WriteHeader(http.StatusNotFound)
+		return
+	}
+	s.mu.Unlock()
+	defer s.mu.Lock()
+	s.events(w, r)
 }
 
 func (s *service) env() []string {

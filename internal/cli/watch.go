@@ -14,8 +14,12 @@ import (
 	"github.com/notification-dispatcher/dispatcher/internal/telemetry"
 )
 
-// watchEvery is how often a notification is asked for.
-const watchEvery = 250 * time.Millisecond
+// How often a notification is asked for: where its events cannot be followed, and
+// where each of them is an occasion to ask.
+const (
+	watchEvery = 250 * time.Millisecond
+	watchCalm  = 5 * time.Second
+)
 
 func watchCommand() command {
 	return command{
@@ -95,6 +99,8 @@ func watch(ctx context.Context, e *env, a *api, id string, asJSON bool) error {
 	case telemetry.Terminal(e.stdout):
 		out = &liveProgress{w: e.stdout}
 	}
+	var news *changes // once there is something to wait for
+	defer func() { news.stop() }()
 	for {
 		answer, pause, err := poll(ctx, a, id)
 		if err != nil {
@@ -109,11 +115,12 @@ func watch(ctx context.Context, e *env, a *api, id string, asJSON bool) error {
 			if v.over() {
 				return finish(e, &v, answer, asJSON)
 			}
+			if news == nil {
+				news = followChanges(ctx, a, id)
+			}
 		}
-		select {
-		case <-ctx.Done():
+		if !news.await(ctx, pause, answer != nil) {
 			return fmt.Errorf("stopped watching; notification %s goes on", id)
-		case <-time.After(pause):
 		}
 	}
 }

@@ -22,6 +22,9 @@ import (
 
 // Config configures a [Dispatcher]. Zero fields take their defaults.
 type Config struct {
+	// Node names this process; it must be new with every start. Default is a new
+	// random one.
+	Node      uuid.UUID
 	Registry  *Registry
 	Admission Admission
 	Metrics   Metrics
@@ -101,8 +104,11 @@ func New(s *store.Store, cfg Config) (*Dispatcher, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
+	if cfg.Node == uuid.Nil {
+		cfg.Node = uuid.New()
+	}
 	d := &Dispatcher{
-		cfg: cfg, store: s, node: uuid.New(), log: cfg.Logger, flights: newFlights(), hands: newHands(), alive: newPulse(),
+		cfg: cfg, store: s, node: cfg.Node, log: cfg.Logger, flights: newFlights(), hands: newHands(), alive: newPulse(),
 		ready: make(chan struct{}), released: make(chan struct{}),
 	}
 	if !cfg.Hold {

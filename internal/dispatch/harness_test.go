@@ -3,6 +3,7 @@ package dispatch_test
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -132,9 +133,9 @@ func story(events []string) string { return strings.Join(events, " ") }
 // node is a dispatcher that runs until the test ends.
 type node struct {
 	*dispatch.Dispatcher
-	store *store.Store
-	guard *resilience.Guard
-	stop  func()
+	store  *store.Store
+	member *resilience.Member
+	stop   func()
 }
 
 // quickly makes retries quick enough for a test.
@@ -178,10 +179,11 @@ func start(t *testing.T, databaseURL string, r *dispatch.Registry, adapt ...func
 	if err != nil {
 		t.Fatal(err)
 	}
-	guard := resilience.NewGuard(resilience.GuardConfig{Rand: rand.Float64})
+	name := uuid.New()
+	member := resilience.NewMember(s.Scopes(name), rand.Float64)
 	cfg := setup{
 		Config: dispatch.Config{
-			Registry: r, Admission: dispatch.NewLocal(guard), Metrics: (*telemetry.Metrics)(nil), Logger: testLogger(t), Work: true,
+			Node: name, Registry: r, Admission: dispatch.NewCluster(member), Metrics: (*telemetry.Metrics)(nil), Logger: testLogger(t), Work: true,
 			SoftStop: 5 * time.Second, SweepEvery: 300 * time.Millisecond, WakeEvery: 20 * time.Millisecond,
 		},
 		prepare: func(*dispatch.Dispatcher, *store.Store) {},
@@ -196,8 +198,15 @@ func start(t *testing.T, databaseURL string, r *dispatch.Registry, adapt ...func
 	cfg.prepare(d, s)
 	ctx, cancel := context.WithCancel(base)
 	done := make(chan error, 1)
-	go func() { done <- d.Run(ctx) }()
-	n := &node{Dispatcher: d, store: s, guard: guard}
+	go func() {
+		var shared sync.WaitGroup
+		scopes := dispatch.Scopes{Member: member, Store: s, Logger: testLogger(t)}
+		shared.Go(func() { scopes.Run(ctx) })
+		err := d.Run(ctx)
+		shared.Wait()
+		done <- err
+	}()
+	n := &node{Dispatcher: d, store: s, member: member}
 	n.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -307,11 +316,14 @@ func eventually(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-// waiting waits until the notification's first wait has the reason.
+// waiting waits until the notification's first wait has the reason, and shows
+// the delivery as it waits: a record's parts are read one after the other.
 func (n *node) waiting(t *testing.T, id uuid.UUID, reason notify.WaitReason) store.Record {
 	t.Helper()
 	return n.until(t, id, "waiting for "+string(reason), func(r store.Record) bool {
-		return len(r.Waits) > 0 && r.Waits[0].Reason == reason
+		return len(r.Waits) > 0 && r.Waits[0].Reason == reason && slices.ContainsFunc(r.Deliveries, func(d store.Delivery) bool {
+			return d.DeliveryID == r.Waits[0].DeliveryID && d.Turn == r.Waits[0].Turn
+		})
 	})
 }
 
@@ -345,5 +357,16 @@ func tick(t *testing.T) {
 	case <-t.Context().Done():
 		t.Fatal("test ended")
 	case <-time.After(5 * time.Millisecond):
+	}
+}
+
+// operate is an operator's decision about a breaker, as soon as the node knows it.
+func (n *node) operate(t *testing.T, scope string, action store.Action, until time.Time) {
+	t.Helper()
+	if err := n.store.Operate(t.Context(), scope, action, resilience.Override{Who: "test", Until: until}); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.member.Refresh(t.Context(), time.Now()); err != nil {
+		t.Fatal(err)
 	}
 }

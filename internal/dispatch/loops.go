@@ -216,6 +216,9 @@ func (d *Dispatcher) sweep(ctx context.Context) error {
 
 // expire deletes what is past retention, in small batches.
 func (d *Dispatcher) expire(ctx context.Context) error {
+	if err := d.store.ForgetScopes(ctx, d.cfg.Now().Add(-d.cfg.KeepFinal)); err != nil {
+		return err
+	}
 	for {
 		now := d.cfg.Now()
 		_, more, err := d.store.Expire(ctx, now.Add(-d.cfg.KeepFinal), now, expireBatch)

@@ -2,6 +2,7 @@ package dispatch_test
 
 import (
 	"context"
+	"math/rand/v2"
 	"runtime"
 	"strings"
 	"testing"
@@ -191,7 +192,7 @@ func TestRunThatIsStoppedBeforeItBeganReturns(t *testing.T) {
 	defer s.Close()
 	for _, held := range []bool{false, true} {
 		d, err := dispatch.New(s, dispatch.Config{
-			Registry: registry(), Admission: dispatch.NewLocal(resilience.NewGuard(resilience.GuardConfig{})),
+			Registry: registry(), Admission: dispatch.NewCluster(resilience.NewMember(s.Scopes(uuid.New()), rand.Float64)),
 			Metrics: (*telemetry.Metrics)(nil), Work: true, Hold: held,
 		})
 		if err != nil {
@@ -209,7 +210,7 @@ func TestRunThatIsStoppedBeforeItBeganReturns(t *testing.T) {
 }
 
 // It runs alone, so that every goroutine of a dispatcher is its own.
-func TestRunLeavesNoGoroutineBehind(t *testing.T) { //nolint:paralleltest // counts goroutines
+func TestRunLeavesNoGoroutineBehind(t *testing.T) {
 	sms := newScript(notify.SMS, ok)
 	n := single(t, account(sms))
 	n.final(t, n.accept(t, notification(both, step(notify.SMS))))
@@ -223,7 +224,7 @@ func TestRunLeavesNoGoroutineBehind(t *testing.T) { //nolint:paralleltest // cou
 	eventually(t, "all goroutines have ended", func() bool {
 		all := make([]byte, 1<<20)
 		all = all[:runtime.Stack(all, true)]
-		for _, stack := range strings.Split(string(all), "\n\n") {
+		for stack := range strings.SplitSeq(string(all), "\n\n") {
 			if !strings.Contains(stack, "testing.tRunner") && (strings.Contains(stack, "internal/dispatch.") || strings.Contains(stack, "riverqueue")) {
 				left = stack
 				return false

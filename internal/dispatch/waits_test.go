@@ -7,6 +7,7 @@ import (
 	"github.com/notification-dispatcher/dispatcher/internal/channels"
 	"github.com/notification-dispatcher/dispatcher/internal/notify"
 	"github.com/notification-dispatcher/dispatcher/internal/resilience"
+	"github.com/notification-dispatcher/dispatcher/internal/store"
 )
 
 func within(c notify.Channel, d time.Duration) notify.Step {
@@ -82,30 +83,27 @@ func TestAThrottleLongerThanTheStepFallsBackAtOnce(t *testing.T) {
 
 func TestAnOpenBreaker(t *testing.T) {
 	t.Parallel()
-	by := func(d time.Duration) resilience.Override {
-		return resilience.Override{Who: "test", Until: time.Now().Add(d)}
-	}
 	t.Run("makes the last step wait, and uses no attempt", func(t *testing.T) {
 		t.Parallel()
 		sms := newScript(notify.SMS, ok)
 		n := single(t, account(sms))
-		until := by(2 * time.Second)
-		n.guard.ForceOpen("sms-main", until, time.Now())
+		until := time.Now().Add(2 * time.Second)
+		n.operate(t, "sms-main", store.ActionOpen, until)
 		id := n.accept(t, notification(both, step(notify.SMS)))
 		r := n.waiting(t, id, notify.WaitBreakerOpen)
 		if w, d := r.Waits[0], r.Deliveries[0]; w.Scope != "sms-main" || d.Attempts != 0 || d.Calls != 0 || d.Status != notify.Waiting {
 			t.Errorf("wait %+v, delivery %+v", w, d)
 		}
 		n.final(t, id)
-		if calls := sms.sent(); len(calls) != 1 || calls[0].at.Before(until.Until) {
-			t.Errorf("calls %+v before %v", calls, until.Until)
+		if calls := sms.sent(); len(calls) != 1 || calls[0].at.Before(until) {
+			t.Errorf("calls %+v before %v", calls, until)
 		}
 	})
 	t.Run("makes a step fall back whose time it outlasts", func(t *testing.T) {
 		t.Parallel()
 		sms, email := newScript(notify.SMS, ok), newScript(notify.Email, ok)
 		n := single(t, account(sms), account(email))
-		n.guard.ForceOpen("sms-main", by(time.Hour), time.Now())
+		n.operate(t, "sms-main", store.ActionOpen, time.Now().Add(time.Hour))
 		_, r := n.final(t, n.accept(t, notification(both, step(notify.SMS), step(notify.Email))))
 		if d := r.Deliveries[0]; d.Because != "breaker_open" || d.Attempts != 0 || len(r.Attempts) != 1 || len(sms.sent()) != 0 {
 			t.Errorf("delivery %+v, attempts %+v", d, r.Attempts)
@@ -127,7 +125,10 @@ func TestAnOpenBreaker(t *testing.T) {
 		bad := notification(both, step(notify.SMS))
 		bad.Reference = "bad"
 		n.accept(t, bad)
-		n.waiting(t, bad.ID, notify.WaitBackoff)
+		eventually(t, "the breaker has opened", func() bool {
+			scopes := n.member.Snapshot(time.Now())
+			return len(scopes) == 1 && scopes[0].Breaker.State != resilience.Closed
+		})
 		for range 20 {
 			n.accept(t, notification(both, step(notify.SMS)))
 		}
@@ -178,7 +179,7 @@ func TestARejectedAccount(t *testing.T) {
 		if r := n.waiting(t, id, notify.WaitAccountRejected); r.Deliveries[0].Attempts != 0 {
 			t.Errorf("delivery %+v", r.Deliveries[0])
 		}
-		n.guard.Reset("sms-main", resilience.Override{Who: "test"}, time.Now())
+		n.operate(t, "sms-main", store.ActionReset, time.Time{})
 		n.pass(t)
 		if status, _ := n.final(t, id); status != notify.Sent || len(sms.sent()) != 2 {
 			t.Errorf("status %s after %d calls", status, len(sms.sent()))

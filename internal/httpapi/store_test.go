@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"context"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
@@ -29,7 +30,7 @@ func (n neverCalled) Send(context.Context, *channels.Message) channels.Result {
 }
 
 // overPostgres is an API over Postgres, of a node that accepts and does not work.
-func overPostgres(t *testing.T) (*service, *store.Store) {
+func overPostgres(t *testing.T, change ...func(*httpapi.Config)) (*service, *store.Store) {
 	t.Helper()
 	db, err := store.Open(t.Context(), pgtest.URL(t), store.Options{})
 	if err != nil {
@@ -44,7 +45,7 @@ func overPostgres(t *testing.T) (*service, *store.Store) {
 		byChannel[info.Channel] = c
 	}
 	node, err := dispatch.New(db, dispatch.Config{
-		Registry: dispatch.NewRegistry(byChannel), Admission: dispatch.NewLocal(resilience.NewGuard(resilience.GuardConfig{})),
+		Registry: dispatch.NewRegistry(byChannel), Admission: dispatch.NewCluster(resilience.NewMember(db.Scopes(uuid.New()), rand.Float64)),
 		Metrics: (*telemetry.Metrics)(nil),
 	})
 	if err != nil {
@@ -63,6 +64,9 @@ func overPostgres(t *testing.T) (*service, *store.Store) {
 		c.Accept, c.Store, c.Keys, c.Now = node, db, db, time.Now
 		c.Retry, c.Batches = node, db
 		c.Ready = []httpapi.Check{{Name: "database", Do: db.Ready}}
+		for _, f := range change {
+			f(c)
+		}
 	})
 	return s, db
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/notification-dispatcher/dispatcher/internal/resilience"
@@ -16,14 +17,14 @@ func ExampleDecision() {
 	seconds := func(d time.Duration) int { return int(math.Ceil(d.Seconds())) }
 	write := func(h http.Header, d resilience.Decision) {
 		if !d.OK && !d.TooLarge {
-			h.Set("Retry-After", fmt.Sprint(max(1, seconds(d.RetryAfter))))
+			h.Set("Retry-After", strconv.Itoa(max(1, seconds(d.RetryAfter))))
 		}
 		if d.Local {
 			return
 		}
-		h.Set("X-RateLimit-Limit", fmt.Sprint(d.Limit.Burst))
-		h.Set("X-RateLimit-Remaining", fmt.Sprint(d.Remaining))
-		h.Set("X-RateLimit-Reset", fmt.Sprint(seconds(d.Reset)))
+		h.Set("X-RateLimit-Limit", strconv.Itoa(d.Limit.Burst))
+		h.Set("X-RateLimit-Remaining", strconv.Itoa(d.Remaining))
+		h.Set("X-RateLimit-Reset", strconv.Itoa(seconds(d.Reset)))
 		h.Set("RateLimit-Policy", fmt.Sprintf(`"burst";q=%d;w=%d`, d.Limit.Burst, seconds(d.Limit.Window())))
 		h.Set("RateLimit", fmt.Sprintf(`"burst";r=%d;t=%d`, d.Remaining, seconds(d.Reset)))
 	}
@@ -32,7 +33,7 @@ func ExampleDecision() {
 		Limit: resilience.Limit{PerSecond: 10, Burst: 100}, Reset: 9950 * time.Millisecond, RetryAfter: 50 * time.Millisecond,
 	})
 	for _, name := range []string{"Retry-After", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "RateLimit-Policy", "RateLimit"} {
-		fmt.Printf("%s: %s\n", name, h.Get(name))
+		fmt.Printf("%s: %s\n", name, h.Get(name)) //nolint:forbidigo // an example prints
 	}
 	// Output:
 	// Retry-After: 1
@@ -54,7 +55,7 @@ func ExamplePacer_Take() {
 	now := time.Now()
 	for range 2 {
 		ok, until := p.Take(paces, now)
-		fmt.Println(ok, until.IsZero() || until.Equal(now.Add(time.Second)))
+		fmt.Println(ok, until.IsZero() || until.Equal(now.Add(time.Second))) //nolint:forbidigo // an example prints
 	}
 	// Output:
 	// true true
@@ -67,7 +68,7 @@ func ExampleLimiter_Run() {
 	l := resilience.NewLimiter(resilience.LimiterConfig{Source: plenty{}, Prefix: "api/"})
 	ended := make(chan struct{})
 	go func() { defer close(ended); l.Run(ctx) }()
-	fmt.Println(l.Take(ctx, "send/key-1", resilience.Limit{PerSecond: 10, Burst: 100}, 1).OK)
+	fmt.Println(l.Take(ctx, "send/key-1", resilience.Limit{PerSecond: 10, Burst: 100}, 1).OK) //nolint:forbidigo // an example prints
 	cancel()
 	<-ended
 	// Output: true

@@ -23,7 +23,7 @@ type Limit struct {
 
 // Check reports what is wrong with a limit that somebody configured.
 func (l Limit) Check() error {
-	if !(l.PerSecond >= MinPerSecond && l.PerSecond <= MaxPerSecond) {
+	if inside := l.PerSecond >= MinPerSecond && l.PerSecond <= MaxPerSecond; !inside { // nor is what is no number
 		return fmt.Errorf("the rate must be from 1/3600 to %.0f a second", MaxPerSecond)
 	}
 	if l.Burst < 1 || l.Burst > MaxBurst {

@@ -251,14 +251,14 @@ func (l *Limiter) Stats() LimiterStats {
 func (l *Limiter) entry(key string, limit Limit) *leased {
 	if at := l.keys[key]; at != nil {
 		l.recent.MoveToFront(at)
-		e := at.Value.(*leased) //nolint:forcetypeassert // the list holds nothing else
+		e := at.Value.(*leased)
 		if e.limit != limit {
 			e.limit, e.lease = limit, NewLease(limit, l.cfg.Lease)
 		}
 		return e
 	}
 	for len(l.keys) >= l.cfg.MaxKeys {
-		oldest := l.recent.Remove(l.recent.Back()).(*leased) //nolint:forcetypeassert // the list holds nothing else
+		oldest := l.recent.Remove(l.recent.Back()).(*leased)
 		oldest.forgotten = true
 		delete(l.keys, oldest.key)
 	}

@@ -3,7 +3,7 @@ package resilience_test
 import (
 	"context"
 	"errors"
-	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -138,7 +138,7 @@ func TestLimiterSharesExchanges(t *testing.T) {
 			if ok != 80 || len(s.calls) > 3 {
 				t.Errorf("%d of 80 were let through with %d exchanges, want all with at most 3", ok, len(s.calls))
 			}
-			time.Sleep(time.Minute)
+			<-time.After(time.Minute)
 			l.Take(t.Context(), "k", hundred, 1)
 			if a := s.calls[len(s.calls)-1][0]; a.Want != 1 {
 				t.Errorf("then one asks for %d, want 1", a.Want)
@@ -148,7 +148,7 @@ func TestLimiterSharesExchanges(t *testing.T) {
 	t.Run("between keys", func(t *testing.T) {
 		t.Parallel()
 		limiting(t, resilience.LimiterConfig{}, func(t *testing.T, l *resilience.Limiter, s *source) {
-			ok := together(t, 1200, func(i int) resilience.Decision { return l.Take(t.Context(), fmt.Sprint(i), hundred, 1) })
+			ok := together(t, 1200, func(i int) resilience.Decision { return l.Take(t.Context(), strconv.Itoa(i), hundred, 1) })
 			if ok != 1200 {
 				t.Errorf("%d were let through, want all", ok)
 			}
@@ -196,7 +196,7 @@ func TestLimiterDecides(t *testing.T) {
 			{"one that waited", 995 * ms, 1, resilience.Decision{OK: true, Remaining: 0, Reset: 3995 * ms}},
 			{"a full key", time.Minute, 4, resilience.Decision{OK: true, Remaining: 0, Reset: 4 * time.Second}},
 		} {
-			time.Sleep(step.after)
+			<-time.After(step.after)
 			step.want.Limit = slowly
 			got := l.Take(t.Context(), "k", slowly, step.cost)
 			// What a node tells is exact but for the time of its last exchange.
@@ -229,12 +229,12 @@ func TestLimiterWithoutItsSource(t *testing.T) {
 			if len(s.calls) != 1 {
 				t.Errorf("a failing source was called %d times", len(s.calls))
 			}
-			time.Sleep(2 * time.Second)
+			<-time.After(2 * time.Second)
 			if ok := together(t, 100, func(int) resilience.Decision { return take() }); ok != 25 {
 				t.Errorf("%d were let through after a rest, want 25", ok)
 			}
 			s.fail(nil)
-			time.Sleep(2 * time.Second)
+			<-time.After(2 * time.Second)
 			if d := take(); !d.OK || d.Local {
 				t.Errorf("%+v, want a leave of the source", d)
 			}
@@ -333,7 +333,7 @@ func TestLimiterForgetsKeys(t *testing.T) {
 		t.Parallel()
 		limiting(t, resilience.LimiterConfig{MaxKeys: 64}, func(t *testing.T, l *resilience.Limiter, _ *source) {
 			// Keys come back before their first ask was sent.
-			together(t, 600, func(i int) resilience.Decision { return l.Take(t.Context(), fmt.Sprint(i%200), hundred, 1) })
+			together(t, 600, func(i int) resilience.Decision { return l.Take(t.Context(), strconv.Itoa(i%200), hundred, 1) })
 			if s := l.Stats(); s.Keys > 64 || s.Taken != 600 {
 				t.Errorf("%+v, want at most 64 keys and 600 taken", s)
 			}
@@ -345,7 +345,7 @@ func TestLimiterForgetsKeys(t *testing.T) {
 			once := resilience.Limit{PerSecond: resilience.MinPerSecond, Burst: 1}
 			for i := range 200 {
 				l.Take(t.Context(), "kept", once, 1)
-				l.Take(t.Context(), fmt.Sprint(i), hundred, 1)
+				l.Take(t.Context(), strconv.Itoa(i), hundred, 1)
 			}
 			if n := s.asks("test/kept"); n != 1 {
 				t.Errorf("a key in use was asked for %d times, want once", n)

@@ -45,6 +45,11 @@ func (m *Member) learn(r ScopeRecord, sharedNow, now time.Time) {
 			From: from, To: r.State, Reason: r.Reason, Generation: r.Generation, At: here(r.ChangedAt), Until: here(r.OpenUntil), By: r.Forced,
 		}})
 		v.closedAt = time.Time{}
+		if r.Reason == ReasonReset {
+			// An operator knows better than the provider, and than this process.
+			m.guard.Reset(r.Scope, Override{}, now)
+			delete(m.gates, r.Scope)
+		}
 		if r.State == Closed && (r.Reason == ReasonProbesSucceeded || r.Reason == ReasonReset) {
 			v.closedAt = here(r.ChangedAt)
 		}
@@ -74,11 +79,14 @@ func (m *Member) Transitions() []ScopeTransition {
 }
 
 // Throttle keeps a scope's gate shut until an instant of this process, here at
-// once and for the others after the next flush, which it asks for.
+// once and for the others after the next flush, which it asks for. It is handed in
+// even where the gate is shut for longer here: what was learned from others is
+// rounded up by the time it took, and may be less where it came from.
 func (m *Member) Throttle(scope string, until, now time.Time) {
-	if !m.guard.Throttle(scope, until, now) {
+	if !until.After(now) {
 		return
 	}
+	m.guard.Throttle(scope, until, now)
 	m.mu.Lock()
 	m.shut(scope, until)
 	m.mu.Unlock()

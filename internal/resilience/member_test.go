@@ -483,6 +483,53 @@ func TestMemberCountsTheTimeThatAnAnswerTook(t *testing.T) {
 	})
 }
 
+func TestMemberIgnoresOldNews(t *testing.T) {
+	c := newCluster(t, 0)
+	n := c.nodes[0]
+	c.operate(func(b *resilience.Breaker, now time.Time) resilience.Transition {
+		return b.ForceClosed(resilience.Override{Who: "ana", Until: now.Add(time.Second)}, now)
+	})
+	c.sync()
+	c.wait(2 * time.Second)
+	n.link.Via = func(_ simulation.Op, do func()) error {
+		do() // reads that it is closed
+		n.link.Via = nil
+		n.fail(5, account("a"))
+		n.flush() // and opens it before the answer is there
+		return nil
+	}
+	n.refresh()
+	c.wantState("a", resilience.Open)
+	c.wait(6 * time.Second) // longer than it holds itself back
+	n.denied(resilience.KindBreaker, account("a"))
+}
+
+// What was learned is rounded up, and must not keep from the others what was read.
+func TestMemberHandsInWhatIsShorterThanWhatItLearned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 0, 0)
+		c.now = time.Now()
+		a, b := c.nodes[0], c.nodes[1]
+		a.member.Throttle("a/s", c.now.Add(10*time.Second), c.now)
+		a.flush()
+		b.link.Via = func(_ simulation.Op, do func()) error {
+			do()
+			time.Sleep(2 * time.Second) //nolint:forbidigo // the answer is slow, by the clock of the bubble
+			c.wait(2 * time.Second)
+			b.link.Via = nil
+			return nil
+		}
+		b.refresh()
+		until := c.now.Add(9 * time.Second) // a second more than all know, a second less than b does
+		b.member.Throttle("a/s", until, c.now)
+		b.flush()
+		a.refresh()
+		if left := a.denied(resilience.KindGate, sender("a/s")); left != 9*time.Second {
+			t.Errorf("the other is denied for %v, want 9 s", left)
+		}
+	})
+}
+
 func TestMemberSpreadsThoseItRefuses(t *testing.T) {
 	c := newCluster(t, 0)
 	n := c.nodes[0]

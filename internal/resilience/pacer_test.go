@@ -47,7 +47,7 @@ func TestPacerTake(t *testing.T) {
 				t.Fatalf("%v until %v, want a short not-yet at once", ok, until.Sub(start))
 			}
 			// A delivery that becomes a wait is back after the waker's turn.
-			time.Sleep(400 * ms)
+			<-time.After(400 * ms)
 			if ok, until := p[0].Take([]resilience.Pace{workspace, conversation}, time.Now()); !ok || !until.IsZero() {
 				t.Errorf("%v until %v, want leave", ok, until)
 			}
@@ -102,7 +102,7 @@ func TestPacerTake(t *testing.T) {
 		pacing(t, 4, func(t *testing.T, s *source, p []*resilience.Pacer) {
 			s.fail(errAway)
 			p[0].Take([]resilience.Pace{conversation}, time.Now())
-			time.Sleep(50 * ms)
+			<-time.After(50 * ms)
 			if ok, _ := p[0].Take([]resilience.Pace{conversation}, time.Now()); !ok {
 				t.Fatal("the node's first call was refused")
 			}
@@ -174,7 +174,7 @@ func TestPacersKeepARateTogether(t *testing.T) {
 							mu.Unlock()
 							continue
 						}
-						time.Sleep(until.Sub(now)) // as a wait does
+						<-time.After(until.Sub(now)) // as a wait does
 					}
 				})
 			}

@@ -284,7 +284,7 @@ func (w *world) checkRow(d *delivery, f fallback.Decision) {
 	if d.state.Attempts != spent {
 		w.breaks("I6", "%s has used %d attempts, its calls are %d", d, d.state.Attempts, spent)
 	}
-	if d.final == (d.wait != nil) {
+	if d.final == (d.wait != nil) || !d.final && d.held && d.wait.Scope == "" {
 		w.breaks("I1", "%s is final %t and waits for %v", d, d.final, d.wait)
 	}
 	if last := len(d.calls) - 1; last >= 0 && !stopped && d.final && f.MoveOn && d.n.Mode == notify.First && d.step+1 < len(d.n.steps) &&

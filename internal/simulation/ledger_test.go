@@ -2,11 +2,13 @@ package simulation
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/notification-dispatcher/dispatcher/internal/fallback"
 	"github.com/notification-dispatcher/dispatcher/internal/notify"
+	"github.com/notification-dispatcher/dispatcher/internal/resilience"
 )
 
 // notification is a row, with its deliveries.
@@ -31,6 +33,7 @@ type delivery struct {
 	because string
 	met     bool
 	wait    *fallback.Wait
+	held    bool // the wait moves when its scope has room
 	queued  bool
 	worker  *node // that has its job
 	claimed *node
@@ -193,9 +196,27 @@ func (w *world) record(d *delivery, turn int, f fallback.Decision) bool {
 	return true
 }
 
+// waits gives a delivery a wait. What a scope holds moves when that has room.
 func (w *world) waits(d *delivery, wait fallback.Wait) {
+	d.held = wait.Scope != "" && heldBy(wait.Reason)
+	if d.held {
+		wait.Due = d.state.Ends
+		w.held[wait.Scope] = append(w.held[wait.Scope], heldWait{d, d.turn})
+		w.wakeHeldSoon()
+	}
 	d.wait = &wait
 	w.alarm(d, d.turn, wait.Due)
+}
+
+// heldBy reports whether a wait for this reason moves when its scope has room, by
+// the dispatcher's rules.
+func heldBy(reason notify.WaitReason) bool {
+	switch reason {
+	case notify.WaitThrottled, notify.WaitBreakerOpen, notify.WaitPaused, notify.WaitCapacity, notify.WaitBudget:
+		return true
+	default:
+		return false
+	}
 }
 
 func (w *world) alarm(d *delivery, turn int, due time.Time) {
@@ -206,59 +227,72 @@ func (w *world) alarm(d *delivery, turn int, due time.Time) {
 }
 
 // wake is what some node's waker does with a wait that is due: knowledge is
-// decided upon, calls are queued unless their scope is shut.
+// decided upon, calls are queued.
 func (w *world) wake(d *delivery, turn int) {
 	if d.turn != turn || d.wait == nil || d.wait.Due.After(now()) {
 		return
 	}
 	n := w.living()
-	again := func() { w.after(w.between(100*time.Millisecond, 400*time.Millisecond), func() { w.wake(d, turn) }) }
+	knowledge := d.wait.Reason == notify.WaitReceipt || d.wait.Reason == notify.WaitReconcile
 	switch {
-	case n == nil:
-		again()
-	case d.wait.Reason == notify.WaitReceipt || d.wait.Reason == notify.WaitReconcile:
-		if d.wait.Due.After(n.clock()) { // this node's clock is behind
-			again()
-			return
-		}
+	case n == nil, knowledge && d.wait.Due.After(n.clock()): // or its clock is behind
+		w.after(w.between(100*time.Millisecond, 400*time.Millisecond), func() { w.wake(d, turn) })
+	case knowledge:
 		w.record(d, turn, fallback.Due(d.state, d.policy(), d.wait.Reason, n.clock()))
-	case now().Before(d.state.Ends) && w.held(n, d.wait.Scope):
-		again()
 	default:
 		w.enqueue(d)
 	}
 }
 
-// held reports whether nothing of a scope may be woken. A scope that waits for a
-// probe gets one delivery at a time.
-func (w *world) held(n *node, scope string) bool {
-	if now().Sub(n.lookedAt) >= 100*time.Millisecond {
-		n.lookedAt = now()
-		n.held, n.probing = n.member.Held(n.clock())
-	}
-	if !slices.Contains(n.probing, scope) {
-		return slices.Contains(n.held, scope)
-	}
-	if now().Sub(w.released[scope]) < 2*time.Second {
-		return true
-	}
-	w.released[scope] = now()
-	return false
+// heldWait is a wait as long as its turn lasts.
+type heldWait struct {
+	d    *delivery
+	turn int
 }
 
-// release brings the waits for a breaker forward when it closes.
+// wakeEvery is the time between two looks of a waker.
+const wakeEvery = 150 * time.Millisecond
+
+func (w *world) wakeHeldSoon() {
+	if !w.waking {
+		w.waking = true
+		w.after(w.between(wakeEvery/2, wakeEvery), w.wakeHeld)
+	}
+}
+
+// wakeHeld moves what scopes have room for, as some node sees it.
+func (w *world) wakeHeld() {
+	w.waking = false
+	n := w.living()
+	for _, scope := range slices.Sorted(maps.Keys(w.held)) {
+		waits := slices.DeleteFunc(w.held[scope], func(h heldWait) bool { return h.d.turn != h.turn || h.d.wait == nil })
+		if n != nil {
+			room := n.member.Room(scope, wakeEvery, n.clock())
+			if room == resilience.Unlimited {
+				room = len(waits)
+			}
+			for len(waits) > 0 && room > 0 {
+				w.enqueue(waits[0].d)
+				waits, room = waits[1:], room-1
+			}
+		}
+		if w.held[scope] = waits; len(waits) == 0 {
+			delete(w.held, scope)
+		}
+	}
+	if len(w.held) > 0 {
+		w.wakeHeldSoon()
+	}
+}
+
+// release brings the waits for an account's repair forward when its breaker
+// closes.
 func (w *world) release(scope string) {
-	place := 0
 	for _, n := range w.notes {
 		for _, d := range n.deliveries {
-			if d == nil || d.wait == nil || d.wait.Scope != scope ||
-				d.wait.Reason != notify.WaitBreakerOpen && d.wait.Reason != notify.WaitAccountRejected {
-				continue
-			}
-			due := now().Add(time.Duration(place) * 5 * time.Millisecond)
-			if place++; due.Before(d.wait.Due) {
-				d.wait.Due = due
-				w.alarm(d, d.turn, due)
+			if d != nil && d.wait != nil && d.wait.Scope == scope && d.wait.Reason == notify.WaitAccountRejected && d.wait.Due.After(now()) {
+				d.wait.Due = now()
+				w.alarm(d, d.turn, now())
 			}
 		}
 	}

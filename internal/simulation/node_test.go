@@ -29,8 +29,6 @@ type node struct {
 	cutUntil                 time.Time
 	troubled                 time.Time // when its link was last slow or broken
 	awaiting                 int       // answers
-	held, probing            []string  // as the waker last saw them
-	lookedAt                 time.Time
 	reporting                *call
 }
 

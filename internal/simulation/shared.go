@@ -43,6 +43,9 @@ type Shared struct {
 	OnChange func(before resilience.ScopeRecord, t resilience.Transition)
 	OnGate   func(g resilience.ScopeGate)
 	OnNotify func()
+	// Lag, if set, is how long ago the transaction that now becomes visible marked
+	// what it changed.
+	Lag func() time.Duration
 }
 
 type keptBreaker struct {
@@ -139,7 +142,7 @@ func (s *Shared) update(scope string, change resilience.Change) (resilience.Scop
 	}
 	same := before == after || before == resilience.BreakerRecord{} && after == resilience.BreakerRecord{State: resilience.Closed}
 	if !same {
-		s.breakers[scope] = keptBreaker{after, now}
+		s.breakers[scope] = keptBreaker{after, s.mark(now)}
 	}
 	if t.Changed() {
 		s.changes = append(s.changes, resilience.ScopeTransition{Scope: scope, Transition: t})
@@ -186,6 +189,14 @@ func (s *Shared) report(name string, tallies []resilience.ScopeTally) map[string
 	return sums
 }
 
+// mark is the instant that a change bears.
+func (s *Shared) mark(now time.Time) time.Time {
+	if s.Lag != nil {
+		now = now.Add(-s.Lag())
+	}
+	return now
+}
+
 // Throttle implements [resilience.Shared].
 func (l *Link) Throttle(_ context.Context, gates map[string]time.Duration) error {
 	return l.via(OpThrottle, func() { l.shared.throttle(gates) })
@@ -197,7 +208,7 @@ func (s *Shared) throttle(gates map[string]time.Duration) {
 	var moved []resilience.ScopeGate
 	for _, scope := range slices.Sorted(maps.Keys(gates)) {
 		if until := now.Add(gates[scope]); until.After(s.gates[scope].until) {
-			s.gates[scope] = keptGate{until, now}
+			s.gates[scope] = keptGate{until, s.mark(now)}
 			moved = append(moved, resilience.ScopeGate{Scope: scope, Until: until})
 		}
 	}

@@ -38,9 +38,10 @@ type world struct {
 	providers []*provider
 	notes     []*notification
 	scopes    map[string]*scopeTruth
-	fresh     []*quiet             // gates that were committed and not announced yet
-	released  map[string]time.Time // the last probe that was woken, by scope
-	reporting *call                // whose verdict reaches the shared state now
+	fresh     []*quiet              // gates that were committed and not announced yet
+	held      map[string][]heldWait // by scope
+	waking    bool                  // somebody will look at them soon
+	reporting *call                 // whose verdict reaches the shared state now
 	stats     stats
 }
 
@@ -53,10 +54,16 @@ func newWorld(t *testing.T, seed uint64, traced bool) *world {
 	t.Helper()
 	w := &world{
 		t: t, seed: seed, traced: traced, Rand: rand.New(rand.NewPCG(seed, 0)), faulty: true, begin: now(),
-		scopes: map[string]*scopeTruth{}, released: map[string]time.Time{},
+		scopes: map[string]*scopeTruth{}, held: map[string][]heldWait{},
 	}
 	w.shared = NewShared(now)
 	w.shared.OnChange, w.shared.OnGate, w.shared.OnNotify = w.changed, w.gated, w.announce
+	w.shared.Lag = func() time.Duration {
+		if w.faulty && w.oneIn(10) {
+			return w.upTo(4 * time.Second)
+		}
+		return w.upTo(2 * time.Millisecond)
+	}
 	for i := range 1 + w.IntN(3) {
 		w.providers = append(w.providers, w.newProvider(i))
 	}

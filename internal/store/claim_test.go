@@ -261,8 +261,9 @@ func TestOnlyADurableClaimWaitsForTheDisk(t *testing.T) {
 		begin insert into dispatcher.seen values (current_setting('synchronous_commit')); return null; end $$`)
 	d.exec(`create trigger see after update on dispatcher.deliveries for each statement execute function dispatcher.see()`)
 	for durable, want := range map[bool]string{true: "on", false: "off"} {
+		delivery := d.accept(row())[0]
 		d.exec("truncate dispatcher.seen")
-		if _, err := d.Claim(t.Context(), d.node, []store.Claim{claimOf(d.accept(row())[0])}, durable); err != nil {
+		if _, err := d.Claim(t.Context(), d.node, []store.Claim{claimOf(delivery)}, durable); err != nil {
 			t.Fatal(err)
 		}
 		if got := one[string](d, "select setting from dispatcher.seen"); got != want {

@@ -136,9 +136,10 @@ func filled(t *testing.T, notifications int) (plain, traced *db, tr *tracer) {
 		select id, 0, 0, 1, priority, n % 4 > 0, created_at, expires_at, expires_at, case when n % 4 > 0 then created_at end,
 			decode(md5((n / 10)::text), 'hex'), project, 'sms', case when n % 4 > 0 then 'sent' else 'waiting' end, 'first'
 		from (select *, row_number() over () as n from dispatcher.notifications) s`)
-	d.exec(`insert into dispatcher.waits select notification_id, step, target, turn, priority,
-			case when random() < 0.01 then now() else now() + random() * interval '1 day' end, now(), project, channel, 'scheduled'
-		from dispatcher.deliveries where status = 'waiting'`)
+	d.exec(`insert into dispatcher.waits (notification_id, step, target, turn, priority, held, due, until, since, project, channel, reason)
+		select notification_id, step, target, turn, priority, false, due, due, now(), project, channel, 'scheduled'
+		from (select *, now() + case when random() < 0.01 then 0 else random() end * interval '1 day' as due
+			from dispatcher.deliveries where status = 'waiting') s`)
 	d.exec(`insert into dispatcher.attempts (notification_id, step, target, turn, n, duration_us, started_at, id, node, account, outcome)
 		select notification_id, step, target, turn, 1, 1, started_at, gen_random_uuid(), gen_random_uuid(), 'a', 'accepted' from dispatcher.deliveries where final`)
 	d.exec(`insert into dispatcher.events (at, notification_id, project, type) select created_at, id, project, 'accepted' from dispatcher.notifications`)

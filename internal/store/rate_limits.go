@@ -100,5 +100,5 @@ func limitKey(key string) string {
 }
 
 func bounded(n int) int32 {
-	return int32(min(max(n, 1), resilience.MaxBurst)) //nolint:gosec // it fits: the bounds say so
+	return int32(min(max(n, 1), resilience.MaxBurst))
 }

@@ -20,7 +20,12 @@ type queryer interface {
 
 // Get reads one notification of a project with its whole story, or [ErrNotFound].
 func (s *Store) Get(ctx context.Context, project string, id uuid.UUID) (Record, error) {
-	records, err := readRecords(ctx, s.pool, []uuid.UUID{id}, true)
+	var records []Record
+	// One snapshot for all of its parts, so that they tell one story.
+	err := pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) (err error) {
+		records, err = readRecords(ctx, tx, []uuid.UUID{id}, true)
+		return err
+	})
 	if err != nil {
 		return Record{}, fmt.Errorf("get notification: %w", err)
 	}

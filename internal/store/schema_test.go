@@ -84,8 +84,8 @@ func TestTheSchemaKnowsEveryWord(t *testing.T) {
 	for _, c := range notify.Channels() {
 		set("update dispatcher.deliveries set channel = $1", string(c))
 	}
-	set(`insert into dispatcher.waits select notification_id, step, target, turn, priority, now(), now(), project, channel, 'backoff'
-		from dispatcher.deliveries`)
+	set(`insert into dispatcher.waits (notification_id, step, target, turn, priority, held, due, until, since, project, channel, reason)
+		select notification_id, step, target, turn, priority, false, now(), now(), now(), project, channel, 'backoff' from dispatcher.deliveries`)
 	for _, reason := range []notify.WaitReason{
 		notify.WaitScheduled, notify.WaitBackoff, notify.WaitThrottled, notify.WaitBreakerOpen, notify.WaitPaused, notify.WaitCapacity,
 		notify.WaitBudget, notify.WaitAccountRejected, notify.WaitReceipt, notify.WaitReconcile, notify.WaitQuietHours,

@@ -59,6 +59,10 @@ var mutants = []mutant{
 		"m.shut(scope, now.Add(left))", "_, _ = scope, left", "I4",
 	},
 	{
+		"changes that were committed late are missed", "resilience/member_sync.go",
+		"m.since = c.Now.Add(-overlap)", "m.since = c.Now", "I4 I5",
+	},
+	{
 		"gates are not looked at again before the call", "resilience/member.go",
 		"m == nil || m.guard.gated(p.all, now)", "m == nil", "I4",
 	},
