@@ -3,13 +3,17 @@ package client_test
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"math/rand/v2"
 	"net/http/httptest"
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/notification-dispatcher/dispatcher/client"
@@ -50,16 +54,26 @@ func start(t *testing.T) *service {
 	account := &dispatch.Account{Timeout: time.Second, Provider: willing{channels.Info{
 		Account: "sms-main", Channel: notify.SMS, Provider: "willing", MaxObservable: notify.Sent,
 	}}}
+	name := uuid.New()
+	member := resilience.NewMember(db.Scopes(name), rand.Float64)
 	node, err := dispatch.New(db, dispatch.Config{
+		Node:      name,
 		Registry:  dispatch.NewRegistry(map[notify.Channel]dispatch.Channel{notify.SMS: {MaxInFlight: 8, Accounts: []*dispatch.Account{account}}}),
-		Admission: dispatch.NewLocal(resilience.NewGuard(resilience.GuardConfig{})), Metrics: (*telemetry.Metrics)(nil), Work: true,
+		Admission: dispatch.NewCluster(member), Metrics: (*telemetry.Metrics)(nil), Work: true,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
-	go func() { done <- node.Run(ctx) }()
+	go func() {
+		var shared sync.WaitGroup
+		scopes := dispatch.Scopes{Member: member, Store: db, Logger: slog.New(slog.DiscardHandler)}
+		shared.Go(func() { scopes.Run(ctx) })
+		err := node.Run(ctx)
+		shared.Wait()
+		done <- err
+	}()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
