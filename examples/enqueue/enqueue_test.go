@@ -91,6 +91,7 @@ func TestExamplesStoreTheOrderAndTheNotificationTogether(t *testing.T) {
 		{"Python", "python3 with psycopg2", interpreter != "", func(order string) []string { return []string{interpreter, "enqueue.py", order} }},
 	} {
 		t.Run(example.name, func(t *testing.T) {
+			t.Parallel()
 			need(t, example.there, example.needs)
 			order := "order-" + example.name
 			run := func() (string, error) {

@@ -123,7 +123,6 @@ func scopesOf(t *testing.T, pool *pgxpool.Pool, id uuid.UUID) []string {
 }
 
 func TestEnqueueWritesTheRowsThatTheAPIWrites(t *testing.T) {
-	t.Parallel()
 	noon := time.Date(2026, 12, 1, 12, 0, 0, 123456000, time.UTC)
 	n := start(t, pgtest.URL(t), everything(), func(c *setup) {
 		c.Work, c.Now = false, func() time.Time { return noon }

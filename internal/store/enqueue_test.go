@@ -106,6 +106,7 @@ func TestEnqueueJudgesTheCorpusAsTheAPIDoes(t *testing.T) {
 	}
 	for i, got := range open(t).judge(bodies) {
 		t.Run(rows[i].Name, func(t *testing.T) {
+			t.Parallel()
 			want := rows[i].Problems
 			if (got == "") != (len(want) == 0) || got != "" && got != "NUL" && !slices.Contains(want, got) {
 				t.Errorf("found %q, want one of %q", got, want)

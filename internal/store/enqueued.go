@@ -14,7 +14,11 @@ import (
 
 const anyEnqueued = "select exists (select from dispatcher.enqueued)"
 
-const takeEnqueued = "select notification_id from dispatcher.enqueued order by 1 limit $1 for update skip locked"
+// What is to be canceled already is announced by the cancel, and moves no more.
+const takeEnqueued = `
+select e.notification_id from dispatcher.enqueued e
+where not exists (select from dispatcher.cancel_requests r where r.notification_id = e.notification_id)
+order by 1 limit $1 for update of e skip locked`
 
 // A step's time runs from the instant it becomes due. A transaction that stayed
 // open after it enqueued, or a service that was down, must not use it up, so it

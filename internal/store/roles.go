@@ -93,7 +93,8 @@ func grant(ctx context.Context, tx pgx.Tx, statements []string, role string) err
 		return ErrNoRole
 	}
 	for _, statement := range statements {
-		if _, err := tx.Exec(ctx, fmt.Sprintf(statement, pgx.Identifier{role}.Sanitize())); err != nil {
+		sql := fmt.Sprintf(statement, pgx.Identifier{role}.Sanitize())
+		if _, err := tx.Exec(ctx, sql); err != nil {
 			return err
 		}
 	}
