@@ -59,7 +59,7 @@ func start(t *testing.T) *service {
 	node, err := dispatch.New(db, dispatch.Config{
 		Node:      name,
 		Registry:  dispatch.NewRegistry(map[notify.Channel]dispatch.Channel{notify.SMS: {MaxInFlight: 8, Accounts: []*dispatch.Account{account}}}),
-		Admission: dispatch.NewCluster(member), Metrics: (*telemetry.Metrics)(nil), Work: true,
+		Admission: dispatch.NewCluster(member, nil), Metrics: (*telemetry.Metrics)(nil), Work: true,
 	})
 	if err != nil {
 		t.Fatal(err)

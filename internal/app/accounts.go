@@ -37,9 +37,11 @@ func buildRegistry(c config.Config) (*dispatch.Registry, error) {
 			},
 			Breaker: resilience.BreakerConfig{
 				Failures: a.Breaker.Failures, OpenFor: a.Breaker.Open, OpenCap: a.Breaker.MaxOpen, Successes: a.Breaker.Successes,
+				MinCalls: a.Breaker.MinCalls, FailureRate: a.Breaker.FailureRate, SlowRate: a.Breaker.SlowRate, SlowCall: a.Breaker.SlowCall,
 				// A probe that is still calling holds its place.
 				ProbeLease: a.Timeout + 2*time.Second,
 			},
+			Budget: resilience.BudgetConfig{PerFirst: a.Retry.Budget}, MaxPerSecond: a.MaxPerSecond,
 		})
 		byChannel[a.Channel] = ch
 	}

@@ -52,6 +52,7 @@ type App struct {
 	store      *store.Store
 	dispatcher *dispatch.Dispatcher
 	member     *resilience.Member
+	pacer      *resilience.Pacer
 	metrics    *telemetry.Metrics
 	api        *httpapi.API
 	events     *stream.Hub
@@ -90,9 +91,10 @@ func New(o Options) (a *App, err error) {
 		return nil, err
 	}
 	node := uuid.New()
+	a.pacer = resilience.NewPacer(resilience.LimiterConfig{Source: a.store, Prefix: "pace/", Report: a.reportPacing})
 	a.member = resilience.NewMember(a.store.Scopes(node), rand.Float64)
 	a.dispatcher, err = dispatch.New(a.store, dispatch.Config{
-		Node: node, Registry: registry, Admission: dispatch.NewCluster(a.member), Metrics: a.metrics, Logger: o.Logger,
+		Node: node, Registry: registry, Admission: dispatch.NewCluster(a.member, a.pacer), Metrics: a.metrics, Logger: o.Logger,
 		Work: o.Mode != ModeAPI, Hold: o.Hold, SoftStop: o.Config.HTTP.ShutdownTimeout,
 		KeepFinal: o.Config.Retention.Final, KeepKeys: o.Config.Retention.IdempotencyKeys,
 	})
@@ -138,8 +140,12 @@ func (a *App) Run(ctx context.Context) error {
 		}
 	})
 	parts.Go(func() { a.watchBreakers(workCtx) })
+	if a.o.Mode != ModeAPI {
+		parts.Go(func() { a.watchHeld(workCtx) })
+	}
 	scopes := dispatch.Scopes{Member: a.member, Store: a.store, Logger: a.log}
 	parts.Go(func() { scopes.Run(workCtx) })
+	parts.Go(func() { a.pacer.Run(workCtx) })
 	parts.Go(func() { a.events.Run(workCtx) })
 	a.log.InfoContext(ctx, "started", slog.String("listen", a.Addr().String()), slog.String("mode", string(a.o.Mode)),
 		slog.String("version", a.o.Version), slog.String("node", a.dispatcher.Node().String()), slog.Bool("hold", a.o.Hold))

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/notification-dispatcher/dispatcher/internal/notify"
 	"github.com/notification-dispatcher/dispatcher/internal/telemetry"
 )
 
@@ -20,6 +21,10 @@ func (a *App) queues(ctx context.Context) ([]telemetry.Queue, error) {
 		out[i] = telemetry.Queue{Channel: b.Channel, Queued: b.Queued, Waiting: b.Waiting}
 		if !b.OldestDue.IsZero() {
 			out[i].OldestDue = max(time.Since(b.OldestDue), 0)
+		}
+		out[i].OldestHeld = make(map[notify.WaitReason]time.Duration, len(b.OldestHeld))
+		for reason, since := range b.OldestHeld {
+			out[i].OldestHeld[reason] = max(time.Since(since), 0)
 		}
 	}
 	return out, nil
@@ -44,4 +49,14 @@ func (a *App) watchBreakers(ctx context.Context) {
 				slog.String("to", string(t.To)), slog.String("reason", string(t.Reason)), slog.Time("until", t.Until))
 		}
 	}
+}
+
+// reportPacing tells when rates are kept to by this process alone, because the
+// database does not answer, and when they are shared again.
+func (a *App) reportPacing(err error) {
+	if err != nil {
+		a.log.Warn("provider rates are kept to by this process alone", slog.Any("error", err))
+		return
+	}
+	a.log.Info("provider rates are shared again")
 }

@@ -40,6 +40,13 @@ type Scoper interface {
 	Scopes(t notify.Target) []string
 }
 
+// Paced is implemented by a provider whose vendor bears only so many calls of a
+// scope. Calls are kept below that rate, over all nodes, so that it need not
+// refuse any. A rate of 0 is no limit.
+type Paced interface {
+	Pace(scope string) (perSecond float64, burst int)
+}
+
 // Info describes one configured account.
 type Info struct {
 	Account  string // unique over all channels, such as "twilio-main"

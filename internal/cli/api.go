@@ -117,7 +117,7 @@ func (a *api) call(ctx context.Context, method, path string, header http.Header,
 		req.Header = header
 	}
 	req.Header.Set("Authorization", "Bearer "+a.key)
-	if len(body) > 0 {
+	if len(body) > 0 && req.Header.Get("Content-Type") == "" {
 		req.Header.Set("Content-Type", "application/json")
 	}
 	resp, err := a.client.Do(req)

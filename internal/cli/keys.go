@@ -17,7 +17,7 @@ import (
 
 func keysCommand() command {
 	return command{
-		name: "keys", summary: "create, list and revoke API keys, in the database",
+		name: "keys", summary: "create, list, rotate and revoke API keys, in the database",
 		sub: []command{
 			{
 				name: "create", summary: "make an API key and print it, once",
@@ -25,6 +25,11 @@ func keysCommand() command {
 				setup:   keysCreate,
 			},
 			{name: "list", summary: "list API keys", setup: keysList},
+			{
+				name: "rotate", args: "ID", summary: "replace an API key, and let the old one work for a while",
+				details: "The new key has the name and scopes of the old one. It goes to standard output and cannot be shown again.",
+				setup:   keysRotate,
+			},
 			{
 				name: "revoke", args: "ID", summary: "end an API key",
 				details: "Every process notices within a second. Revoking a key twice is no error.",

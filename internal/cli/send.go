@@ -18,7 +18,10 @@ func sendCommand() command {
   dispatcher send --to-sms +14155550100 --to-email ana@example.com --title 'Deploy failed' --body 'api: 3 of 5 pods are down' --watch
   dispatcher send --to-push fcm:TOKEN --to-slack '#ops' --to-webhook https://example.com/hook --mode all \
     --chain push,slack,webhook --body 'Hello'
-  dispatcher send --file notification.json --watch`,
+  dispatcher send --file notification.json --watch
+  dispatcher send --file many.ndjson
+
+A file whose name ends in .ndjson or .jsonl has a notification in each line, up to 10,000. Each is answered by itself.`,
 		setup: setupSend,
 	}
 }
@@ -29,6 +32,7 @@ type sendFlags struct {
 	message *messageFlags
 	key     *string
 	watch   *bool
+	planned *bool
 	asJSON  *bool
 }
 
@@ -38,23 +42,33 @@ func setupSend(f *flag.FlagSet) action {
 		message: newMessageFlags(f),
 		key:     f.String("idempotency-key", "", "send nothing a second time with the same `key` (default a new one)"),
 		watch:   f.Bool("watch", false, "wait for the end and show what happens"),
+		planned: f.Bool("plan", false, "show what would become of it, and send nothing"),
 		asJSON:  f.Bool("json", false, "print JSON"),
 	}
 	return func(ctx context.Context, e *env, _ []string) error { return s.run(ctx, e) }
 }
 
 func (s sendFlags) run(ctx context.Context, e *env) error {
+	key := *s.key
+	if key == "" {
+		key = uuid.NewString()
+	}
+	if isBatch(*s.message.file) {
+		if *s.planned || *s.watch {
+			return usagef("--plan and --watch are for one notification, and %s has many", *s.message.file)
+		}
+		return s.batch(ctx, e, key)
+	}
 	body, err := s.message.body(e)
 	if err != nil {
 		return err
 	}
+	if *s.planned {
+		return s.plan(ctx, e, body)
+	}
 	a, err := s.api.open(e)
 	if err != nil {
 		return err
-	}
-	key := *s.key
-	if key == "" {
-		key = uuid.NewString()
 	}
 	answer, err := a.call(ctx, http.MethodPost, "/v1/notifications", http.Header{"Idempotency-Key": {key}}, body)
 	if err != nil {

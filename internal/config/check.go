@@ -17,6 +17,12 @@ func (a *Account) checkTimes(problems *strict.Problems) {
 	between(problems, a.Path+".retry.cap", a.Retry.Cap, a.Retry.Base, day)
 	between(problems, a.Path+".retry.recipient_base", a.Retry.RecipientBase, time.Millisecond, day)
 	between(problems, a.Path+".retry.recipient_cap", a.Retry.RecipientCap, a.Retry.RecipientBase, day)
+	between(problems, a.Path+".retry.budget", a.Retry.Budget, 0.01, 20)
+	between(problems, a.Path+".max_per_second", a.MaxPerSecond, 0, 10000)
+	between(problems, a.Path+".breaker.min_calls", a.Breaker.MinCalls, 1, 100_000)
+	between(problems, a.Path+".breaker.failure_rate", a.Breaker.FailureRate, 0, 1)
+	between(problems, a.Path+".breaker.slow_rate", a.Breaker.SlowRate, 0, 1)
+	between(problems, a.Path+".breaker.slow_call", a.Breaker.SlowCall, 0, 2*time.Minute)
 	between(problems, a.Path+".breaker.failures", a.Breaker.Failures, 1, 1000)
 	between(problems, a.Path+".breaker.open", a.Breaker.Open, time.Millisecond, day)
 	between(problems, a.Path+".breaker.max_open", a.Breaker.MaxOpen, a.Breaker.Open, day)
@@ -38,6 +44,7 @@ func (c *Config) check(problems *strict.Problems) {
 	between(problems, "http.idle_timeout", c.HTTP.IdleTimeout, time.Second, time.Hour)
 	between(problems, "http.drain_delay", c.HTTP.DrainDelay, 0, 10*time.Minute)
 	between(problems, "http.shutdown_timeout", c.HTTP.ShutdownTimeout, time.Second, 10*time.Minute)
+	c.HTTP.Limits.check(problems)
 	switch c.Log.Format {
 	case LogAuto, LogJSON, LogText:
 	default:

@@ -53,6 +53,10 @@ type HTTP struct {
 	// ShutdownTimeout is how long requests and calls in flight have to end once
 	// the process stops; default 20s.
 	ShutdownTimeout time.Duration `yaml:"shutdown_timeout"`
+	Limits          Limits        `yaml:"limits"`
+	// TrustedProxies are those whose X-Forwarded-For tells where a request came
+	// from; default none.
+	TrustedProxies Networks `yaml:"trusted_proxies"`
 }
 
 // Log is how the process writes its log to standard error.
@@ -131,6 +135,9 @@ type Account struct {
 	OnUnknown notify.UnknownPolicy `yaml:"on_unknown"`
 	Retry     Retry                `yaml:"retry"`
 	Breaker   Breaker              `yaml:"breaker"`
+	// MaxPerSecond paces the account's calls, over all processes; 0 to 10000,
+	// default 0 for no limit.
+	MaxPerSecond float64 `yaml:"max_per_second"`
 	// Settings is a mapping of what is left: the provider's own settings, not
 	// decoded.
 	Settings Settings
@@ -148,6 +155,10 @@ type Retry struct {
 	// as long. Defaults 5m and 30m.
 	RecipientBase time.Duration `yaml:"recipient_base"`
 	RecipientCap  time.Duration `yaml:"recipient_cap"`
+	// Budget is how many retries there may be for each first call, on average and
+	// beyond a reserve of 100, so that a bad hour does not multiply the load on a
+	// provider; 0.01 to 20, default 0.15.
+	Budget float64 `yaml:"budget"`
 }
 
 // Breaker is when calls to an account, or to a narrower scope of it, are stopped.
@@ -160,6 +171,13 @@ type Breaker struct {
 	MaxOpen time.Duration `yaml:"max_open"`
 	// Successes of probes in a row close it; 1 to 100, default 2.
 	Successes int `yaml:"successes"`
+	// FailureRate of the last minute's calls opens it too, from MinCalls calls on,
+	// and so does SlowRate of calls that took SlowCall or longer; 0 to 1 and 0s to
+	// 2m, default 0 for none. MinCalls is 1 to 100000, default 20.
+	MinCalls    int           `yaml:"min_calls"`
+	FailureRate float64       `yaml:"failure_rate"`
+	SlowRate    float64       `yaml:"slow_rate"`
+	SlowCall    time.Duration `yaml:"slow_call"`
 }
 
 // Default is a configuration with every default and no account.
@@ -174,6 +192,12 @@ func Default() Config {
 			WriteTimeout:    time.Minute,
 			IdleTimeout:     2 * time.Minute,
 			ShutdownTimeout: 20 * time.Second,
+			Limits: Limits{
+				Write:           Rate{PerSecond: 1000, Burst: 10_000},
+				Read:            Rate{PerSecond: 200, Burst: 2000},
+				Admin:           Rate{PerSecond: 10, Burst: 100},
+				Unauthenticated: Rate{PerSecond: 5, Burst: 100},
+			},
 		},
 		Log: Log{Level: LogLevel(slog.LevelInfo), Format: LogAuto},
 		Retention: Retention{
@@ -199,9 +223,9 @@ func defaultAccount(c notify.Channel) Account {
 		OnUnknown: notify.DefaultUnknownPolicy(c),
 		Retry: Retry{
 			Base: time.Second, Cap: 30 * time.Second,
-			RecipientBase: 5 * time.Minute, RecipientCap: 30 * time.Minute,
+			RecipientBase: 5 * time.Minute, RecipientCap: 30 * time.Minute, Budget: 0.15,
 		},
-		Breaker: Breaker{Failures: 5, Open: 30 * time.Second, MaxOpen: 5 * time.Minute, Successes: 2},
+		Breaker: Breaker{Failures: 5, Open: 30 * time.Second, MaxOpen: 5 * time.Minute, Successes: 2, MinCalls: 20},
 	}
 }
 

@@ -76,14 +76,14 @@ func TestAccountsHaveDefaultsAndKeepTheirOrder(t *testing.T) {
 	}
 	want := []string{
 		fmt.Sprint("channels.sms.accounts[0]", notify.SMS, "main", "twilio", 5*time.Second, []string(nil), notify.Reconcile,
-			config.Retry{Base: 2 * time.Second, Cap: 30 * time.Second, RecipientBase: 5 * time.Minute, RecipientCap: 30 * time.Minute},
-			config.Breaker{Failures: 5, Open: 30 * time.Second, MaxOpen: 5 * time.Minute, Successes: 2}),
+			config.Retry{Base: 2 * time.Second, Cap: 30 * time.Second, RecipientBase: 5 * time.Minute, RecipientCap: 30 * time.Minute, Budget: 0.15},
+			config.Breaker{Failures: 5, Open: 30 * time.Second, MaxOpen: 5 * time.Minute, Successes: 2, MinCalls: 20}),
 		fmt.Sprint("channels.sms.accounts[1]", notify.SMS, "spare", "twilio", 10*time.Second, []string{"alarms"}, notify.FallBack,
-			config.Retry{Base: time.Second, Cap: 30 * time.Second, RecipientBase: 5 * time.Minute, RecipientCap: 30 * time.Minute},
-			config.Breaker{Failures: 3, Open: time.Minute, MaxOpen: 5 * time.Minute, Successes: 2}),
+			config.Retry{Base: time.Second, Cap: 30 * time.Second, RecipientBase: 5 * time.Minute, RecipientCap: 30 * time.Minute, Budget: 0.15},
+			config.Breaker{Failures: 3, Open: time.Minute, MaxOpen: 5 * time.Minute, Successes: 2, MinCalls: 20}),
 		fmt.Sprint("channels.email.accounts[0]", notify.Email, "relay", "smtp", 10*time.Second, []string(nil), notify.Resend,
-			config.Retry{Base: time.Second, Cap: 30 * time.Second, RecipientBase: 5 * time.Minute, RecipientCap: 30 * time.Minute},
-			config.Breaker{Failures: 5, Open: 30 * time.Second, MaxOpen: 5 * time.Minute, Successes: 2}),
+			config.Retry{Base: time.Second, Cap: 30 * time.Second, RecipientBase: 5 * time.Minute, RecipientCap: 30 * time.Minute, Budget: 0.15},
+			config.Breaker{Failures: 5, Open: 30 * time.Second, MaxOpen: 5 * time.Minute, Successes: 2, MinCalls: 20}),
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

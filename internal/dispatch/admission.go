@@ -7,15 +7,16 @@ import (
 	"github.com/notification-dispatcher/dispatcher/internal/channels"
 	"github.com/notification-dispatcher/dispatcher/internal/notify"
 	"github.com/notification-dispatcher/dispatcher/internal/resilience"
+	"github.com/notification-dispatcher/dispatcher/internal/store"
 )
 
 // Admission answers, from what this process knows and without a round trip,
 // whether a call may start now.
 type Admission interface {
 	// Admit asks for leave to call through account, whose narrower scopes are given
-	// too. With leave, the ticket must be reported back once; without, the refusal
+	// too; retry says whether the call repeats an earlier one. With leave, the ticket must be reported back once; without, the refusal
 	// says why.
-	Admit(ctx context.Context, a *Account, scopes []string, now time.Time) (Ticket, *Refusal)
+	Admit(ctx context.Context, a *Account, scopes []string, retry store.RetryKind, now time.Time) (Ticket, *Refusal)
 	// Room returns how many calls of a scope may start within the interval:
 	// [resilience.Unlimited], or a number.
 	Room(scope string, interval time.Duration, now time.Time) int
@@ -104,42 +105,3 @@ func quietOf(account string, r channels.Result) (scope string, d time.Duration) 
 
 // defaultQuiet is how long a scope is left alone after a 429 that named no time.
 const defaultQuiet = time.Second
-
-// Cluster is the admission that all nodes share, through a [resilience.Member].
-type Cluster struct{ member *resilience.Member }
-
-var _ Admission = (*Cluster)(nil)
-
-// NewCluster returns an admission over a process's part in the shared state.
-func NewCluster(member *resilience.Member) *Cluster { return &Cluster{member} }
-
-// Admit implements [Admission].
-func (c *Cluster) Admit(ctx context.Context, a *Account, scopes []string, now time.Time) (Ticket, *Refusal) {
-	pass, denial := c.member.Admit(ctx, scopesOf(a, scopes), now)
-	if denial != nil {
-		return nil, refusalOf(denial)
-	}
-	return &clusterTicket{c.member, pass, a.Provider.Info().Account}, nil
-}
-
-// Room implements [Admission].
-func (c *Cluster) Room(scope string, interval time.Duration, now time.Time) int {
-	return c.member.Room(scope, interval, now)
-}
-
-type clusterTicket struct {
-	member  *resilience.Member
-	pass    *resilience.Pass
-	account string
-}
-
-// Report implements [Ticket].
-func (t *clusterTicket) Report(ctx context.Context, r channels.Result, took time.Duration, now time.Time) {
-	if scope, d := quietOf(t.account, r); d > 0 {
-		t.member.Throttle(scope, now.Add(d), now)
-	}
-	t.pass.Done(ctx, evidenceOf(r), took, now)
-}
-
-// Withdraw implements [Ticket].
-func (t *clusterTicket) Withdraw(ctx context.Context, now time.Time) { t.pass.Withdraw(ctx, now) }

@@ -63,7 +63,7 @@ func TestAnAcknowledgementMeetsAStepThatWaitsForOne(t *testing.T) {
 	if len(email.sent()) != 0 {
 		t.Error("the next step was sent")
 	}
-	if got := story(n.events(t, id)); got != "accepted sent waiting:receipt acknowledged." && got != "accepted sent:acknowledged acknowledged." {
+	if got := story(n.events(t, id)); got != "accepted sent:acknowledged acknowledged finished:sent." {
 		t.Errorf("events %q", got)
 	}
 }
@@ -228,7 +228,9 @@ func TestARetriedChainBeginsAtItsFirstStep(t *testing.T) {
 func TestARetryOfAllSendsOnlyWhatFailed(t *testing.T) {
 	t.Parallel()
 	sms := newScript(notify.SMS, ok)
-	email := newScript(notify.Email, func(int, *channels.Message) channels.Result { return channels.Result{Outcome: notify.RecipientRejected} })
+	email := newScript(notify.Email, func(int, *channels.Message) channels.Result {
+		return channels.Result{Outcome: notify.RecipientRejected}
+	})
 	n := single(t, account(sms), account(email))
 	what := notification(both, step(notify.SMS), step(notify.Email))
 	what.Mode = notify.All

@@ -83,7 +83,7 @@ func (d *Dispatcher) deliver(ctx context.Context, e *store.Envelope, item store.
 		return d.refuse(ctx, item, Refusal{Reason: notify.WaitCapacity, Scope: full, Until: now.Add(capacityWait)})
 	}
 	defer d.flights.leave(e.Channel, destination)
-	ticket, refusal := d.cfg.Admission.Admit(ctx, account, item.Scopes, now)
+	ticket, refusal := d.cfg.Admission.Admit(ctx, account, item.Scopes, item.Retry, now)
 	if refusal != nil {
 		return d.refuse(ctx, item, *refusal)
 	}

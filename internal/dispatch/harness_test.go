@@ -145,7 +145,7 @@ var quickly = resilience.Backoff{Base: 20 * time.Millisecond, Cap: 50 * time.Mil
 func account(p channels.Provider) *dispatch.Account {
 	return &dispatch.Account{
 		Provider: p, Timeout: 5 * time.Second, Retry: quickly, SlowRetry: quickly,
-		Breaker: resilience.BreakerConfig{Failures: 1000},
+		Breaker: resilience.BreakerConfig{Failures: 1000}, Budget: resilience.BudgetConfig{PerFirst: 100},
 	}
 }
 
@@ -181,9 +181,10 @@ func start(t *testing.T, databaseURL string, r *dispatch.Registry, adapt ...func
 	}
 	name := uuid.New()
 	member := resilience.NewMember(s.Scopes(name), rand.Float64)
+	pacer := resilience.NewPacer(resilience.LimiterConfig{Source: s})
 	cfg := setup{
 		Config: dispatch.Config{
-			Node: name, Registry: r, Admission: dispatch.NewCluster(member), Metrics: (*telemetry.Metrics)(nil), Logger: testLogger(t), Work: true,
+			Node: name, Registry: r, Admission: dispatch.NewCluster(member, pacer), Metrics: (*telemetry.Metrics)(nil), Logger: testLogger(t), Work: true,
 			SoftStop: 5 * time.Second, SweepEvery: 300 * time.Millisecond, WakeEvery: 20 * time.Millisecond,
 		},
 		prepare: func(*dispatch.Dispatcher, *store.Store) {},
@@ -202,6 +203,7 @@ func start(t *testing.T, databaseURL string, r *dispatch.Registry, adapt ...func
 		var shared sync.WaitGroup
 		scopes := dispatch.Scopes{Member: member, Store: s, Logger: testLogger(t)}
 		shared.Go(func() { scopes.Run(ctx) })
+		shared.Go(func() { pacer.Run(ctx) })
 		err := d.Run(ctx)
 		shared.Wait()
 		done <- err

@@ -192,7 +192,7 @@ func TestRunThatIsStoppedBeforeItBeganReturns(t *testing.T) {
 	defer s.Close()
 	for _, held := range []bool{false, true} {
 		d, err := dispatch.New(s, dispatch.Config{
-			Registry: registry(), Admission: dispatch.NewCluster(resilience.NewMember(s.Scopes(uuid.New()), rand.Float64)),
+			Registry: registry(), Admission: dispatch.NewCluster(resilience.NewMember(s.Scopes(uuid.New()), rand.Float64), nil),
 			Metrics: (*telemetry.Metrics)(nil), Work: true, Hold: held,
 		})
 		if err != nil {

@@ -122,25 +122,3 @@ func newQueue(s *store.Store, d *Dispatcher, working bool, log *slog.Logger) (*q
 // minWorkers is the least number of jobs of a channel that run at once; what they
 // may call at once is limited apart from that.
 const minWorkers = 64
-
-// quiet drops what River reports of its ordinary life.
-func quiet(log *slog.Logger) *slog.Logger {
-	return slog.New(atLeastWarn{log.Handler()})
-}
-
-type atLeastWarn struct{ slog.Handler }
-
-// Enabled implements [slog.Handler].
-func (h atLeastWarn) Enabled(ctx context.Context, l slog.Level) bool {
-	return l >= slog.LevelWarn && h.Handler.Enabled(ctx, l)
-}
-
-// WithAttrs implements [slog.Handler].
-func (h atLeastWarn) WithAttrs(a []slog.Attr) slog.Handler {
-	return atLeastWarn{h.Handler.WithAttrs(a)}
-}
-
-// WithGroup implements [slog.Handler].
-func (h atLeastWarn) WithGroup(name string) slog.Handler {
-	return atLeastWarn{h.Handler.WithGroup(name)}
-}

@@ -25,6 +25,32 @@ type Account struct {
 	// the recipient.
 	Retry, SlowRetry resilience.Backoff
 	Breaker          resilience.BreakerConfig
+	// Budget bounds retries to a part of the first calls.
+	Budget resilience.BudgetConfig
+	// MaxPerSecond paces all calls of the account, over all nodes; 0 for no limit.
+	MaxPerSecond float64
+}
+
+// paces are the rates that a call through the account must keep to: its own, and
+// those that the provider is known to bear in narrower scopes.
+func (a *Account) paces(scopes []string) []resilience.Pace {
+	var out []resilience.Pace
+	account := a.Provider.Info().Account
+	if a.MaxPerSecond > 0 {
+		limit := resilience.Limit{PerSecond: a.MaxPerSecond, Burst: max(int(a.MaxPerSecond), 1)}
+		out = append(out, resilience.Pace{Scope: account, Limit: limit})
+	}
+	paced, ok := a.Provider.(channels.Paced)
+	if !ok {
+		return out
+	}
+	for _, s := range scopes {
+		if perSecond, burst := paced.Pace(s); perSecond > 0 {
+			limit := resilience.Limit{PerSecond: perSecond, Burst: burst}
+			out = append(out, resilience.Pace{Scope: account + "/" + s, Limit: limit})
+		}
+	}
+	return out
 }
 
 // serves reports whether the account may send for project by provider.

@@ -17,9 +17,9 @@ const maxHolds = 5000
 // rather than at an instant.
 func heldBy(reason notify.WaitReason) bool {
 	switch reason {
-	case notify.WaitThrottled, notify.WaitBreakerOpen, notify.WaitPaused, notify.WaitCapacity, notify.WaitBudget:
+	case notify.WaitThrottled, notify.WaitBreakerOpen, notify.WaitPaused, notify.WaitCapacity:
 		return true
-	case notify.WaitScheduled, notify.WaitBackoff, notify.WaitAccountRejected, notify.WaitReceipt, notify.WaitReconcile,
+	case notify.WaitScheduled, notify.WaitBackoff, notify.WaitBudget, notify.WaitAccountRejected, notify.WaitReceipt, notify.WaitReconcile,
 		notify.WaitQuietHours:
 	}
 	return false

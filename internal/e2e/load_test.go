@@ -27,7 +27,7 @@ const posters = 16
 
 // patience is how long a load may take to get in, and how long to get out: seconds
 // on an idle machine, far longer on a busy one.
-const patience = 50 * time.Second
+const patience = 2 * time.Minute
 
 // begin posts the notifications from one number to below another over the nodes in
 // turn. message returns the i-th.

@@ -3,7 +3,6 @@
 package e2e_test
 
 import (
-	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -88,21 +87,13 @@ func (c *cluster) stories(t *testing.T) []*story {
 		t.Fatal(err)
 	}
 	for _, m := range c.sandbox.Messages(sandbox.Filter{}) {
-		k := storyKey{c.referenceOf(m), m.Channel}
+		k := storyKey{referencePattern.FindString(m.To + " " + m.Text), m.Channel}
 		if all[k] == nil {
 			t.Fatalf("the sandbox received a call that no step explains: %+v", m)
 		}
 		all[k].calls = append(all[k].calls, m)
 	}
 	return list
-}
-
-// referenceOf tells which notification a call was for.
-func (c *cluster) referenceOf(m sandbox.Message) string {
-	if found := referencePattern.FindString(m.To + " " + m.Text); found != "" {
-		return found
-	}
-	return "" // a call that no step explains
 }
 
 // wantNothingLostOrDoubled checks what must hold of every step whatever happened
@@ -236,7 +227,7 @@ func newest(stories []*story) time.Time {
 	var at time.Time
 	for _, s := range stories {
 		for _, a := range s.attempts {
-			if a.duplicate && cmp.Compare(a.started.UnixNano(), at.UnixNano()) > 0 {
+			if a.duplicate && a.started.After(at) {
 				at = a.started
 			}
 		}

@@ -71,9 +71,11 @@ type Config struct {
 	Store    Store
 	Keys     Keys
 	Accounts Accounts
-	Retry    Retrier
-	Plan     Planner
-	Batches  Batches
+	// Operations are what operators see and do.
+	Operations Operations
+	Retry      Retrier
+	Plan       Planner
+	Batches    Batches
 	// Ready are the conditions of /readyz: the database answers, its schema is
 	// current, the worker runs, the process is not draining. A breaker is none.
 	Ready []Check
@@ -101,6 +103,7 @@ type API struct {
 	store        Store
 	keys         Keys
 	accounts     Accounts
+	operations   Operations
 	retry        Retrier
 	plan         Planner
 	batches      Batches
@@ -121,7 +124,7 @@ type API struct {
 // New returns the API with all its routes.
 func New(c Config) *API {
 	a := &API{
-		accept: c.Accept, store: c.Store, keys: c.Keys, accounts: c.Accounts, ready: c.Ready,
+		accept: c.Accept, store: c.Store, keys: c.Keys, accounts: c.Accounts, operations: c.Operations, ready: c.Ready,
 		retry: c.Retry, plan: c.Plan, batches: c.Batches, maxBatchBody: c.MaxBatchBody, keepKeys: c.KeepKeys,
 		log: c.Log, maxBody: c.MaxBody, now: c.Now, observe: c.Observe, events: newStreams(c.Events), mux: http.NewServeMux(),
 	}
@@ -148,6 +151,8 @@ func New(c Config) *API {
 	a.routeAgain()
 	a.routeEvents()
 	a.routeChannels()
+	a.routeOperate()
+	a.routeHistory()
 	a.routeKeys()
 	a.routeRotation()
 	a.routeHealth()

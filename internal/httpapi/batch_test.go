@@ -243,7 +243,7 @@ func TestALongBatchIsWorkedThroughInLittleMemory(t *testing.T) {
 			peak.Store(max(peak.Load(), m.HeapAlloc))
 			select {
 			case <-ctx.Done():
-			case <-time.After(20 * time.Millisecond):
+			case <-time.After(100 * time.Millisecond):
 			}
 		}
 	})

@@ -33,14 +33,15 @@ type BreakerHealth struct {
 
 type channelView struct {
 	Channel  notify.Channel `json:"channel" enum:"push,sms,whatsapp,email,slack,webhook"`
-	Paused   *pauseView     `json:"paused,omitempty" doc:"Who stopped the channel, and why; absent while it runs."`
-	Accounts []accountView  `json:"accounts" doc:"In the order in which they are used."`
+	Paused   *pauseView     `json:"paused,omitempty" doc:"Since when an operator has stopped the channel; absent while it runs."`
+	InFlight int            `json:"max_in_flight" doc:"How many calls each process makes at once."`
+	Accounts []accountState `json:"accounts" doc:"In the order in which they are used."`
 	Backlog  backlogView    `json:"backlog" doc:"What is ahead: of the key's project, or with scope admin of all projects."`
 }
 
 type pauseView struct {
-	By     string    `json:"by"`
-	Reason string    `json:"reason,omitzero"`
+	By     string    `json:"by,omitzero" doc:"Who. Only for scope admin."`
+	Reason string    `json:"reason,omitzero" doc:"Why. Only for scope admin."`
 	Since  time.Time `json:"since"`
 }
 
@@ -68,6 +69,7 @@ type backlogView struct {
 	Waiting          map[notify.WaitReason]int64 `json:"waiting" doc:"Deliveries that wait, by reason."`
 	Queued           int64                       `json:"queued" doc:"Deliveries that can run now, or are running."`
 	OldestAgeSeconds float64                     `json:"oldest_age_seconds" doc:"For how long the oldest has been due without moving."`
+	OldestHeld       float64                     `json:"oldest_held_seconds" doc:"For how long the oldest has been held by a breaker, a gate, a pause or a limit."`
 }
 
 type channelsOutput struct {
@@ -79,17 +81,18 @@ type channelsOutput struct {
 func (a *API) routeChannels() {
 	huma.Register(a.huma, huma.Operation{
 		OperationID: "listChannels", Method: http.MethodGet, Path: "/v1/channels", Tags: []string{tagChannels},
-		Summary:     "See the health of the channels",
-		Description: "Accounts with breaker and gate, and the backlog. A key without scope admin sees the backlog of its own project.",
-		Security:    needs(ScopeRead), SkipValidateParams: true, Errors: []int{401, 403, 406, 422, 503},
+		Summary: "See the health of the channels",
+		Description: "Accounts with breaker and gate as they are in the whole cluster, and the backlog. A key without scope admin sees the accounts and " +
+			"the backlog of its own project, and not what operators wrote.",
+		Security: needs(ScopeRead), SkipValidateParams: true, Errors: []int{401, 403, 406, 422, 503},
 	}, a.listChannels)
 }
 
 func (a *API) listChannels(ctx context.Context, _ *struct{}) (*channelsOutput, error) {
-	key := keyOf(ctx)
-	project := key.Project
-	if slices.Contains(key.Scopes, ScopeAdmin) {
-		project = "" // all
+	key, infos, narrower := keyOf(ctx), a.operations.AllInfos(), maxNarrower+1
+	project, admin := "", slices.Contains(key.Scopes, ScopeAdmin)
+	if !admin {
+		project, infos, narrower = key.Project, a.accounts.Infos(key.Project), 0
 	}
 	backlog, err := a.store.Backlog(ctx, project)
 	if err != nil {
@@ -99,12 +102,24 @@ func (a *API) listChannels(ctx context.Context, _ *struct{}) (*channelsOutput, e
 	if err != nil {
 		return nil, a.storeProblem(ctx, err)
 	}
-	health, now := a.accounts.Health(key.Project), a.now()
-	out := &channelsOutput{}
+	names := make([]string, len(infos))
+	for i, info := range infos {
+		names[i] = info.Account
+	}
+	states, err := a.operations.ScopeStates(ctx, names, nil, narrower)
+	if err != nil {
+		return nil, a.storeProblem(ctx, err)
+	}
+	now, out := a.now(), &channelsOutput{}
 	for _, c := range notify.Channels() {
-		out.Body.Items = append(out.Body.Items, channelView{
-			Channel: c, Paused: pauseOf(pauses, c), Accounts: accountsOf(health, c, now), Backlog: backlogOf(backlog, c, now),
-		})
+		v := channelView{
+			Channel: c, Paused: pauseOf(pauses, c), InFlight: a.operations.MaxInFlight(c),
+			Accounts: accountStates(infos, states, c, now, admin), Backlog: backlogOf(backlog, c, now),
+		}
+		if v.Paused != nil && !admin {
+			v.Paused.By, v.Paused.Reason = "", ""
+		}
+		out.Body.Items = append(out.Body.Items, v)
 	}
 	return out, nil
 }
@@ -150,6 +165,9 @@ func backlogOf(backlog []store.Backlog, c notify.Channel, now time.Time) backlog
 		}
 		if !b.OldestDue.IsZero() {
 			v.OldestAgeSeconds = max(v.OldestAgeSeconds, now.Sub(b.OldestDue).Seconds())
+		}
+		for _, since := range b.OldestHeld {
+			v.OldestHeld = max(v.OldestHeld, now.Sub(since).Seconds())
 		}
 	}
 	return v

@@ -56,7 +56,7 @@ func eventTypes() []string {
 	return []string{
 		store.EventAccepted, string(notify.Waiting), string(notify.Queued), string(notify.Unknown), string(notify.Sent), string(notify.Failed),
 		string(notify.Delivered), string(notify.Read), string(notify.Lapsed), string(notify.Canceled), string(notify.Blocked),
-		"acknowledged", store.EventCorrected, finished,
+		store.EventAcknowledged, store.EventRetried, store.EventCorrected, finished,
 	}
 }
 
@@ -227,16 +227,13 @@ func (a *API) known(ctx context.Context, f store.EventFilter) *Problem {
 
 // eventPage answers with a page of JSON, unless it returns an error.
 func (a *API) eventPage(ctx context.Context, w http.ResponseWriter, f store.EventFilter, start stream.Start) error {
-	var page store.EventPage
-	after, err := stream.Resolve(ctx, a.events.Store, f, start)
-	f.After = after
-	switch {
-	case err != nil:
-	case start == stream.AtNow:
-		page.Next = after
-	default:
-		page, err = a.events.Store.Events(ctx, f)
+	if start != stream.AtPosition {
+		var err error
+		if f.After, err = stream.Resolve(ctx, a.events.Store, f, start); err != nil {
+			return err
+		}
 	}
+	page, err := a.events.Store.Events(ctx, f)
 	if err != nil {
 		return err
 	}

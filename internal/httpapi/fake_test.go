@@ -41,8 +41,9 @@ type fake struct {
 	backlogs []string // projects asked for
 	canceled map[uuid.UUID]store.CancelResult
 	problems []notify.Problem // of every Check
-	err      error            // of every call
-	panics   bool
+	operations
+	err    error // of every call
+	panics bool
 }
 
 func newFake() *fake {
@@ -202,7 +203,7 @@ func newService(tb testing.TB, change ...func(*httpapi.Config)) *service {
 	tb.Helper()
 	s := &service{fake: newFake(), log: &bytes.Buffer{}}
 	c := httpapi.Config{
-		Accept: s.fake, Store: s.fake, Keys: s.fake, Accounts: s.fake, Retry: s.fake, Plan: s.fake, Batches: s.fake, Now: func() time.Time { return noon },
+		Accept: s.fake, Store: s.fake, Keys: s.fake, Accounts: s.fake, Operations: s.fake, Retry: s.fake, Plan: s.fake, Batches: s.fake, Now: func() time.Time { return noon },
 		Log: slog.New(slog.NewTextHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, f := range change {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/notification-dispatcher/dispatcher/internal/httpapi"
 	"github.com/notification-dispatcher/dispatcher/internal/notify"
+	"github.com/notification-dispatcher/dispatcher/internal/resilience"
 	"github.com/notification-dispatcher/dispatcher/internal/store"
 )
 
@@ -117,8 +118,16 @@ func TestChannelsShowHealthAndBacklog(t *testing.T) {
 	s := newService(t)
 	s.pauses = []store.Pause{{Channel: notify.SMS, By: "ana", Reason: "invoice", Since: noon.Add(-time.Hour)}}
 	s.backlog = []store.Backlog{
-		{Channel: notify.SMS, Waiting: map[notify.WaitReason]int64{notify.WaitBreakerOpen: 3}, Queued: 2, OldestDue: noon.Add(-90 * time.Second)},
+		{Channel: notify.SMS, Waiting: map[notify.WaitReason]int64{notify.WaitBreakerOpen: 3}, Queued: 2, OldestDue: noon.Add(-90 * time.Second),
+			OldestHeld: map[notify.WaitReason]time.Time{notify.WaitBreakerOpen: noon.Add(-time.Hour)}},
 	}
+	s.states = []store.ScopeState{{
+		Scope: "twilio-main", GateUntil: noon.Add(time.Minute), Calls: 30, Failures: 10, Slow: 1,
+		Breaker: resilience.BreakerStatus{
+			State: resilience.Open, Reason: resilience.ReasonFailures, ChangedAt: noon.Add(-time.Minute), Failures: 5, OpenCount: 2,
+			OpenUntil: noon.Add(30 * time.Second),
+		},
+	}}
 	var got struct {
 		Items []map[string]any `json:"items"`
 	}
@@ -127,26 +136,31 @@ func TestChannelsShowHealthAndBacklog(t *testing.T) {
 		t.Fatalf("%d channels, want 6", len(got.Items))
 	}
 	want := map[string]any{
-		"channel": "sms",
-		"paused":  map[string]any{"by": "ana", "reason": "invoice", "since": "2026-12-01T11:00:00Z"},
+		"channel": "sms", "max_in_flight": 256.0,
+		"paused": map[string]any{"by": "ana", "reason": "invoice", "since": "2026-12-01T11:00:00Z"},
 		"accounts": []any{
 			map[string]any{
 				"account": "twilio-main", "provider": "twilio", "max_observable": "delivered",
-				"breaker": map[string]any{"state": "open", "open_until": "2026-12-01T12:00:30Z", "forced": false, "because": "5 failures"},
-				"gate":    map[string]any{"shut": true, "until": "2026-12-01T12:01:00Z"},
+				"breaker": map[string]any{
+					"state": "open", "since": "2026-12-01T11:59:00Z", "because": "failures", "open_until": "2026-12-01T12:00:30Z", "probe_until": nil,
+					"opened": 2.0, "failures_in_a_row": 5.0, "last_minute": map[string]any{"calls": 30.0, "success_percent": 66.7, "slow": 1.0}, "forced": false,
+				},
+				"gate": map[string]any{"shut": true, "until": "2026-12-01T12:01:00Z"},
 			},
 			map[string]any{
 				"account": "sms-poor", "provider": "twilio", "max_observable": "sent",
-				"breaker": map[string]any{"state": "closed", "open_until": nil, "forced": false},
-				"gate":    map[string]any{"shut": false, "until": nil}, // it was shut and is no more
+				"breaker": map[string]any{
+					"state": "closed", "since": nil, "open_until": nil, "probe_until": nil, "opened": 0.0, "failures_in_a_row": 0.0, "last_minute": nil, "forced": false,
+				},
+				"gate": map[string]any{"shut": false, "until": nil},
 			},
 		},
-		"backlog": map[string]any{"waiting": map[string]any{"breaker_open": 3.0}, "queued": 2.0, "oldest_age_seconds": 90.0},
+		"backlog": map[string]any{"waiting": map[string]any{"breaker_open": 3.0}, "queued": 2.0, "oldest_age_seconds": 90.0, "oldest_held_seconds": 3600.0},
 	}
 	if diff := cmp.Diff(want, got.Items[1]); diff != "" {
 		t.Errorf("sms (-want +got):\n%s", diff)
 	}
-	quiet := map[string]any{"waiting": map[string]any{}, "queued": 0.0, "oldest_age_seconds": 0.0}
+	quiet := map[string]any{"waiting": map[string]any{}, "queued": 0.0, "oldest_age_seconds": 0.0, "oldest_held_seconds": 0.0}
 	if diff := cmp.Diff(quiet, got.Items[0]["backlog"]); diff != "" {
 		t.Errorf("push (-want +got):\n%s", diff)
 	}

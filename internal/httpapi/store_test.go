@@ -45,7 +45,7 @@ func overPostgres(t *testing.T, change ...func(*httpapi.Config)) (*service, *sto
 		byChannel[info.Channel] = c
 	}
 	node, err := dispatch.New(db, dispatch.Config{
-		Registry: dispatch.NewRegistry(byChannel), Admission: dispatch.NewCluster(resilience.NewMember(db.Scopes(uuid.New()), rand.Float64)),
+		Registry: dispatch.NewRegistry(byChannel), Admission: dispatch.NewCluster(resilience.NewMember(db.Scopes(uuid.New()), rand.Float64), nil),
 		Metrics: (*telemetry.Metrics)(nil),
 	})
 	if err != nil {

@@ -70,6 +70,15 @@ func (b *Breaker) force(to State, by Override, now time.Time) Transition {
 	return t
 }
 
+// EndForced closes a breaker that was forced open until an instant that is over,
+// without a probe: for a scope that has no breaker but by an operator's hand.
+func (b *Breaker) EndForced(now time.Time) Transition {
+	if b.current() != Open || b.openUntil.IsZero() || now.Before(b.openUntil) {
+		return Transition{}
+	}
+	return b.move(Closed, ReasonForceOver, now)
+}
+
 // BreakerStatus is what a breaker shows of itself.
 type BreakerStatus struct {
 	State      State

@@ -39,6 +39,7 @@ type entry struct {
 	name       string
 	breaker    *Breaker
 	gate       Gate
+	heardAt    time.Time // when its instant was last named, or a lesser one
 	pause      *Override
 	prev, next *entry // in the order of use
 }
@@ -176,7 +177,9 @@ func (g *Guard) Throttle(scope string, until, now time.Time) bool {
 	if !until.After(now) {
 		return false
 	}
-	return g.entry(scope, now).gate.Shut(until)
+	e := g.entry(scope, now)
+	e.heardAt = now
+	return e.gate.Shut(until)
 }
 
 // Ticket is leave for one call. The zero Ticket is of no guard; its Done does

@@ -46,6 +46,23 @@ func (g *Guard) Reset(scope string, by Override, now time.Time) {
 	g.note(scope, e.breaker.Reset(by, now))
 }
 
+// resetAsOf is a Reset that happened a while ago: it leaves the gate to what has
+// been heard since, and reports whether it is open.
+func (g *Guard) resetAsOf(at time.Time, scope string, now time.Time) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	e := g.scopes[scope]
+	if e == nil {
+		return true
+	}
+	g.note(scope, e.breaker.Reset(Override{}, now))
+	if !e.heardAt.Before(at) {
+		return false
+	}
+	e.gate.Reset()
+	return true
+}
+
 // Pause lets no call of the scope start until it is resumed, or until the
 // instant that by names. It replaces an earlier pause.
 func (g *Guard) Pause(scope string, by Override, now time.Time) {

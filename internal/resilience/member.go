@@ -104,10 +104,11 @@ func (m *Member) Admit(ctx context.Context, scopes []Scope, now time.Time) (*Pas
 	}
 	p := &Pass{member: m, ticket: ticket, all: scopes}
 	for _, s := range scopes {
-		if s.Breaker == nil {
-			continue
+		denial := m.forcedOpen(ctx, s, now)
+		if denial == nil && s.Breaker != nil {
+			denial = m.admit(ctx, p, s, now)
 		}
-		if denial := m.admit(ctx, p, s, now); denial != nil {
+		if denial != nil {
 			p.Withdraw(ctx, now)
 			return nil, m.spread(denial, now)
 		}
@@ -217,6 +218,9 @@ func (p *Pass) Start(now time.Time) (until time.Time, ok bool) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.forcedOpenNow(p.all, now) {
+		return time.Time{}, false
+	}
 	for _, s := range p.scopes {
 		if s.permit.Probe() {
 			if until.IsZero() || s.until.Before(until) {

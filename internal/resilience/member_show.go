@@ -6,27 +6,6 @@ import (
 	"time"
 )
 
-// Held returns the scopes for which no call may start now, and those whose
-// breaker waits for a probe, of which one call at a time may.
-func (m *Member) Held(now time.Time) (held, probing []string) {
-	for _, s := range m.guard.Snapshot(now) {
-		if s.Paused != nil || s.GateUntil.After(now) || s.Breaker.State == Open && s.Breaker.OpenUntil.After(now) {
-			held = append(held, s.Scope)
-		}
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for name, v := range m.scopes {
-		switch d, claim := v.ask(name, now); {
-		case claim:
-			probing = append(probing, name)
-		case d != nil && d.Kind == KindBreaker:
-			held = append(held, name)
-		}
-	}
-	return held, probing
-}
-
 // Snapshot shows the scopes that are not well, by name. Breakers are the shared
 // ones, in this process's time; gates and pauses are those it knows of.
 func (m *Member) Snapshot(now time.Time) []ScopeState {
@@ -57,7 +36,12 @@ func (m *Member) Snapshot(now time.Time) []ScopeState {
 func (v *scopeView) status(now time.Time) BreakerStatus {
 	s := BreakerStatus{
 		State: v.record.State, Generation: v.record.Generation, Reason: v.record.Reason, OpenCount: v.record.OpenCount,
-		Failures: v.window.Tally(now).Streak, Forced: v.record.Forced, ChangedAt: v.changedAt,
+		Failures: v.window.Tally(now).Streak, ChangedAt: v.changedAt,
+	}
+	if v.forcedNow(now) {
+		by := *v.record.Forced
+		by.Until = v.forcedTill
+		s.Forced = &by
 	}
 	if s.State == "" {
 		s.State = Closed

@@ -46,9 +46,11 @@ func (m *Member) learn(r ScopeRecord, sharedNow, now time.Time) {
 		}})
 		v.closedAt = time.Time{}
 		if r.Reason == ReasonReset {
-			// An operator knows better than the provider, and than this process.
-			m.guard.Reset(r.Scope, Override{}, now)
-			delete(m.gates, r.Scope)
+			// An operator knows better than the provider, and than this process; but
+			// not what has been said since, where the news comes late.
+			if m.guard.resetAsOf(here(r.ChangedAt), r.Scope, now) {
+				delete(m.gates, r.Scope)
+			}
 		}
 		if r.State == Closed && (r.Reason == ReasonProbesSucceeded || r.Reason == ReasonReset) {
 			v.closedAt = here(r.ChangedAt)
@@ -124,6 +126,14 @@ func (m *Member) Refresh(ctx context.Context, now time.Time) error {
 		m.guard.Throttle(g.Scope, now.Add(g.Until.Sub(c.Now)), now)
 	}
 	return nil
+}
+
+// Known reports whether the process has learned what is shared. Before it has, it
+// knows of no gate and no breaker of the others, and should start no call.
+func (m *Member) Known() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return !m.since.IsZero()
 }
 
 // overlap is by how much each refresh looks back further than the last one

@@ -588,8 +588,8 @@ func TestMemberFollowsAnOperator(t *testing.T) {
 		if _, d := c.nodes[1].admit(account("a")); d == nil || !d.Until.IsZero() {
 			t.Fatalf("denial %+v, want one without an end", d)
 		}
-		if held, _ := c.nodes[1].member.Held(c.nodes[1].clock()); !slices.Equal(held, []string{"a"}) {
-			t.Errorf("held %v", held)
+		if room := c.nodes[1].member.Room("a", time.Second, c.nodes[1].clock()); room != 0 {
+			t.Errorf("room for %d", room)
 		}
 		c.operate(func(b *resilience.Breaker, now time.Time) resilience.Transition { return b.Reset(by, now) })
 		c.sync()
@@ -616,19 +616,33 @@ func TestMemberFollowsAnOperator(t *testing.T) {
 		c.sync()
 		c.wantState("a", resilience.Open)
 	})
-	t.Run("reset while open", func(t *testing.T) {
-		c := newCluster(t, 0)
+	t.Run("reset", func(t *testing.T) {
+		c := newCluster(t, 0, time.Hour)
 		c.trip()
+		n := c.nodes[0]
+		n.member.Throttle("a", n.clock().Add(time.Minute), n.clock())
+		c.wait(time.Second)
 		c.operate(func(b *resilience.Breaker, now time.Time) resilience.Transition { return b.Reset(by, now) })
-		c.sync()
-		c.wait(5 * time.Second) // what it decided for itself
-		p := c.nodes[0].pass(account("a"))
-		if p.Probe() {
+		n.refresh()
+		n.call(success, account("a")) // neither breaker, nor gate, nor what it decided for itself
+		if p := n.pass(account("a")); p.Probe() {
 			t.Error("a probe of a breaker that was reset")
 		}
-		c.nodes[0].denied(resilience.KindBreaker, account("a")) // its own probe is out
-		c.nodes[0].done(p, success)
-		c.nodes[0].call(success, account("a"))
+		n.flush() // what the operator overruled is not handed in
+		c.nodes[1].refresh()
+		c.nodes[1].call(success, account("a"))
+	})
+	t.Run("reset before the provider spoke again", func(t *testing.T) {
+		c := newCluster(t, 0, time.Hour)
+		c.operate(func(b *resilience.Breaker, now time.Time) resilience.Transition { return b.Reset(by, now) })
+		c.wait(time.Second)
+		n := c.nodes[0]
+		n.member.Throttle("a", n.clock().Add(time.Minute), n.clock())
+		c.wait(time.Second)
+		n.refresh() // the news of the reset comes late
+		n.denied(resilience.KindGate, account("a"))
+		c.sync()
+		c.nodes[1].denied(resilience.KindGate, account("a"))
 	})
 }
 
@@ -680,15 +694,27 @@ func TestMemberShowsWhatItKnows(t *testing.T) {
 	if notes := n.member.Transitions(); len(notes) != 1 || notes[0].To != resilience.Open || len(n.member.Transitions()) != 0 {
 		t.Errorf("%+v", notes)
 	}
-	held, probing := n.member.Held(n.clock())
-	slices.Sort(held)
-	if !slices.Equal(slices.Compact(held), []string{"a", "b/s"}) || len(probing) != 0 {
-		t.Errorf("held %v, probing %v", held, probing)
+	for _, scope := range []string{"a", "b/s"} {
+		if room := n.member.Room(scope, time.Second, n.clock()); room != 0 {
+			t.Errorf("%s has room for %d", scope, room)
+		}
 	}
 	c.due()
 	c.wait(time.Millisecond)
-	if _, probing := n.member.Held(n.clock()); !slices.Equal(probing, []string{"a"}) {
-		t.Errorf("probing %v, want a", probing)
+	if room := n.member.Room("a", time.Second, n.clock()); room != 1 {
+		t.Errorf("room for %d, want the probe", room)
+	}
+}
+
+func TestMemberKnowsWhetherItHasLearned(t *testing.T) {
+	c := newCluster(t, 0)
+	n := c.nodes[0]
+	n.loses(simulation.OpChanged, true)
+	if err := n.member.Refresh(t.Context(), n.clock()); err == nil || n.member.Known() {
+		t.Errorf("error %v, known %t after a lost answer", err, n.member.Known())
+	}
+	if n.refresh(); !n.member.Known() {
+		t.Error("knows nothing after a refresh")
 	}
 }
 
@@ -758,7 +784,7 @@ func TestMemberIsSafeForConcurrentUse(t *testing.T) {
 			for range 200 {
 				_ = m.Flush(t.Context(), clock())
 				_ = m.Refresh(t.Context(), clock())
-				m.Held(clock())
+				m.Room("a", time.Second, clock())
 				m.Snapshot(clock())
 				m.Transitions()
 			}

@@ -168,7 +168,9 @@ func (w *world) changed(before resilience.ScopeRecord, c resilience.Transition) 
 		w.breaks("I5", "%s goes from generation %d to %d", before.Scope, before.Generation, c.Generation)
 	}
 	switch {
-	case c.Reason == resilience.ReasonForced || c.Reason == resilience.ReasonReset:
+	case c.Reason == resilience.ReasonForced:
+	case c.Reason == resilience.ReasonReset:
+		t.quiets = nil // an operator knows better than the provider
 	case c.From == resilience.HalfOpen:
 		w.checkVerdict(before, c)
 	case c.To == resilience.Open:

@@ -175,7 +175,7 @@ func (n *node) sync(flush, refresh bool) {
 		}
 		n.refreshed = began
 		if !n.ready {
-			n.ready, n.readyAt = true, now()
+			n.ready, n.readyAt = n.member.Known(), now()
 		}
 	}
 	n.syncing = false

@@ -144,6 +144,9 @@ func (s *Shared) update(scope string, change resilience.Change) (resilience.Scop
 	if !same {
 		s.breakers[scope] = keptBreaker{after, s.mark(now)}
 	}
+	if t.Reason == resilience.ReasonReset {
+		delete(s.gates, scope)
+	}
 	if t.Changed() {
 		s.changes = append(s.changes, resilience.ScopeTransition{Scope: scope, Transition: t})
 	}

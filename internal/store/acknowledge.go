@@ -9,8 +9,12 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// EventAcknowledged is the event of the first acknowledgement.
-const EventAcknowledged = "acknowledged"
+// EventAcknowledged is the event of the first acknowledgement. Where that ends
+// the notification, EventFinished follows with its status.
+const (
+	EventAcknowledged = "acknowledged"
+	EventFinished     = "finished"
+)
 
 // AckResult is the definitive answer to an acknowledgement.
 type AckResult string
@@ -79,10 +83,18 @@ func (s *Store) Acknowledge(ctx context.Context, project string, id uuid.UUID, n
 		b := &pgx.Batch{}
 		b.Queue("delete from dispatcher.waits where notification_id = $1", id)
 		b.Queue(markAcknowledged, id, now)
-		queueEvents(b, append(events, Event{
-			At: now, ID: DeliveryID{Notification: id}, Whole: true, Project: project, Type: EventAcknowledged,
-			Final: a.Result == Acknowledged && a.Calling == 0,
-		}))
+		events = append(events, Event{At: now, ID: DeliveryID{Notification: id}, Whole: true, Project: project, Type: EventAcknowledged})
+		if a.Result == Acknowledged && a.Calling == 0 {
+			records, err := readRecords(ctx, tx, []uuid.UUID{id}, false)
+			if err != nil {
+				return err
+			}
+			status, final := records[0].Overall()
+			events = append(events, Event{
+				At: now, ID: DeliveryID{Notification: id}, Whole: true, Project: project, Type: EventFinished, Because: string(status), Final: final,
+			})
+		}
+		queueEvents(b, events)
 		return send(ctx, tx, b)
 	})
 	if err != nil {

@@ -16,10 +16,10 @@ func (s *Store) Backlog(ctx context.Context, project string) ([]Backlog, error) 
 	byChannel := map[notify.Channel]*Backlog{}
 	out := make([]Backlog, len(notify.Channels()))
 	for i, c := range notify.Channels() {
-		out[i] = Backlog{Channel: c, Project: project, Waiting: map[notify.WaitReason]int64{}}
+		out[i] = Backlog{Channel: c, Project: project, Waiting: map[notify.WaitReason]int64{}, OldestHeld: map[notify.WaitReason]time.Time{}}
 		byChannel[c] = &out[i]
 	}
-	rows, err := s.pool.Query(ctx, `select channel, reason, count(*), min(due) filter (where due <= clock_timestamp())
+	rows, err := s.pool.Query(ctx, `select channel, reason, count(*), min(due) filter (where due <= clock_timestamp()), min(since) filter (where held)
 		from dispatcher.waits where ($1 = '' or project = $1) group by 1, 2`, project)
 	if err != nil {
 		return nil, fmt.Errorf("count waits: %w", err)
@@ -27,13 +27,16 @@ func (s *Store) Backlog(ctx context.Context, project string) ([]Backlog, error) 
 	var channel notify.Channel
 	var reason notify.WaitReason
 	var n int64
-	var oldest *time.Time
-	_, err = pgx.ForEachRow(rows, []any{&channel, &reason, &n, &oldest}, func() error {
+	var oldest, held *time.Time
+	_, err = pgx.ForEachRow(rows, []any{&channel, &reason, &n, &oldest, &held}, func() error {
 		b := byChannel[channel]
 		if b == nil {
 			return nil // a newer version's
 		}
 		b.Waiting[reason] = n
+		if held != nil {
+			b.OldestHeld[reason] = *held
+		}
 		if oldest != nil && (b.OldestDue.IsZero() || oldest.Before(b.OldestDue)) {
 			b.OldestDue = *oldest
 		}

@@ -330,7 +330,7 @@ func TestACancelAnnouncesWhatWasEnqueuedFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.announce()
-	for id, want := range map[uuid.UUID]string{canceled: "accepted canceled", acknowledged: "accepted acknowledged"} {
+	for id, want := range map[uuid.UUID]string{canceled: "accepted canceled", acknowledged: "accepted acknowledged finished"} {
 		if got := one[string](d, "select string_agg(type, ' ' order by id) from dispatcher.events where notification_id = $1", id); got != want {
 			t.Errorf("events %q, want %q", got, want)
 		}

@@ -69,7 +69,7 @@ type EventPage struct {
 
 // scanEvents is how many events a page of a project looks at, most of which may
 // be other projects'.
-const scanEvents = 20_000
+const scanEvents = 5000
 
 const eventColumns = `e.id, e.at, e.notification_id, e.step, e.target, e.final, e.project, e.type, e.because,
   (select d.channel from dispatcher.deliveries d

@@ -181,7 +181,7 @@ func TestAPagePassesTheEventsOfOthers(t *testing.T) {
 	t.Parallel()
 	d := open(t)
 	d.exec(`insert into dispatcher.events (at, notification_id, project, type)
-		select now(), gen_random_uuid(), case when n = 25000 then 'default' else 'other' end, 'accepted' from generate_series(1, 25000) n`)
+		select now(), gen_random_uuid(), case when n = 7500 then 'default' else 'other' end, 'accepted' from generate_series(1, 7500) n`)
 	f := store.EventFilter{Project: "default", Limit: 9}
 	first := d.page(f)
 	if len(first.Events) != 0 || !first.More || first.Next == 0 {

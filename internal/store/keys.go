@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,28 +24,30 @@ const authTTL = time.Second
 // authCacheSize bounds the memory of authenticated keys.
 const authCacheSize = 10_000
 
-const keyColumns = `id, project, name, hint, scopes, created_at, expires_at, revoked_at, last_used_at`
+const keyColumns = `id, project, name, hint, scopes, created_at, expires_at, revoked_at, last_used_at, ` + limitColumns
 
 // CreateKey makes an API key and returns its secret, which is stored as a hash
 // only and cannot be had again. A zero expires means never.
 func (s *Store) CreateKey(ctx context.Context, project, name string, scopes []string, expires time.Time) (secret string, key APIKey, err error) {
-	secret, key, err = insertKey(ctx, s.pool, project, name, scopes, expires)
+	secret, key, err = insertKey(ctx, s.pool, APIKey{Project: project, Name: name, Scopes: scopes, ExpiresAt: expires})
 	if err != nil {
 		return "", APIKey{}, fmt.Errorf("create key: %w", err)
 	}
 	return secret, key, nil
 }
 
-func insertKey(ctx context.Context, q queryer, project, name string, scopes []string, expires time.Time) (string, APIKey, error) {
+// insertKey makes a key with the project, name, scopes, end and limits of k.
+func insertKey(ctx context.Context, q queryer, k APIKey) (string, APIKey, error) {
 	secret := keyPrefix + rand.Text() + rand.Text()[:14] // 40 characters, 200 bits
 	id, err := uuid.NewV7()
 	if err != nil {
 		return "", APIKey{}, err
 	}
 	hash := sha256.Sum256([]byte(secret))
-	key, err := oneKey(ctx, q, `insert into dispatcher.api_keys (id, project, name, hash, hint, scopes, created_at, expires_at)
-		values ($1, $2, $3, $4, $5, $6, clock_timestamp(), $7) returning `+keyColumns,
-		id, project, name, hash[:], secret[:len(keyPrefix)+4], scopes, null(expires))
+	args := []any{id, k.Project, k.Name, hash[:], secret[:len(keyPrefix)+4], k.Scopes, null(k.ExpiresAt)}
+	key, err := oneKey(ctx, q, `insert into dispatcher.api_keys (id, project, name, hash, hint, scopes, created_at, expires_at, `+limitColumns+`)
+		values ($1, $2, $3, $4, $5, $6, clock_timestamp(), $7, $8, $9, $10, $11, $12, $13) returning `+keyColumns,
+		append(args, k.Limits.args()...)...)
 	return secret, key, err
 }
 
@@ -56,15 +59,14 @@ func oneKey(ctx context.Context, q queryer, sql string, args ...any) (APIKey, er
 	return pgx.CollectExactlyOneRow(rows, scanKey)
 }
 
-// ListKeys returns the keys of a project, newest first; of all projects when it
-// is empty.
+// ListKeys returns the keys of a project, newest first, with what was refused to
+// them; of all projects when it is empty.
 func (s *Store) ListKeys(ctx context.Context, project string) ([]APIKey, error) {
-	rows, err := s.pool.Query(ctx, `select `+keyColumns+` from dispatcher.api_keys
-		where $1 = '' or project = $1 order by id desc`, project)
+	rows, err := s.pool.Query(ctx, listKeys, project)
 	if err != nil {
 		return nil, fmt.Errorf("list keys: %w", err)
 	}
-	keys, err := pgx.CollectRows(rows, scanKey)
+	keys, err := pgx.CollectRows(rows, scanListedKey)
 	if err != nil {
 		return nil, fmt.Errorf("list keys: %w", err)
 	}
@@ -116,11 +118,16 @@ func (s *Store) Authenticate(ctx context.Context, secret string) (APIKey, error)
 	return key, nil
 }
 
-func scanKey(row pgx.CollectableRow) (APIKey, error) {
+func scanKey(row pgx.CollectableRow) (APIKey, error) { return scanKeyAnd(row) }
+
+// scanKeyAnd scans keyColumns and what follows them.
+func scanKeyAnd(row pgx.CollectableRow, more ...any) (APIKey, error) {
 	var k APIKey
 	var expires, revoked, used *time.Time
-	err := row.Scan(&k.ID, &k.Project, &k.Name, &k.Hint, &k.Scopes, &k.CreatedAt, &expires, &revoked, &used)
-	k.ExpiresAt, k.RevokedAt, k.LastUsedAt = zero(expires), zero(revoked), zero(used)
+	var limits limitsRow
+	into := []any{&k.ID, &k.Project, &k.Name, &k.Hint, &k.Scopes, &k.CreatedAt, &expires, &revoked, &used}
+	err := row.Scan(slices.Concat(into, limits.targets(), more)...)
+	k.ExpiresAt, k.RevokedAt, k.LastUsedAt, k.Limits = zero(expires), zero(revoked), zero(used), limits.limits()
 	return k, err
 }
 

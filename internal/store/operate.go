@@ -48,6 +48,7 @@ func (s *Store) Operate(ctx context.Context, scope string, action Action, by res
 	}, func(b *pgx.Batch) {
 		if action == ActionReset {
 			b.Queue("delete from dispatcher.gates where scope = $1", scope)
+			b.Queue("update dispatcher.waits set until = clock_timestamp() where held and scope = $1", scope)
 		}
 		b.Queue(recordAction, string(action), scope, by.Who, by.Why, null(by.Until))
 	})

@@ -22,7 +22,7 @@ set expires_at = least(expires_at, clock_timestamp() + $3::interval)
 where id = $1 and ($2 = '' or project = $2) and revoked_at is null and (expires_at is null or expires_at > clock_timestamp())
 returning ` + keyColumns
 
-// RotateKey makes a key like the given one, with a secret of its own, and ends
+// RotateKey makes a key like the given one, limits included, with a secret of its own, and ends
 // that one after overlap, 0 to [MaxKeyOverlap], or when it would have ended
 // anyway. A zero expires gives the new key the lifetime that the old one was
 // made with. An empty project means any. It returns [ErrNotFound], and
@@ -43,7 +43,8 @@ func (s *Store) RotateKey(ctx context.Context, project string, id uuid.UUID, ove
 		if expires.IsZero() && !was.ExpiresAt.IsZero() {
 			expires = time.Now().Add(was.ExpiresAt.Sub(was.CreatedAt))
 		}
-		secret, made, err = insertKey(ctx, tx, was.Project, was.Name, was.Scopes, expires)
+		was.ExpiresAt = expires
+		secret, made, err = insertKey(ctx, tx, was)
 		return err
 	})
 	if err != nil {

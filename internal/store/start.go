@@ -40,7 +40,18 @@ type Item struct {
 	Pinned string    `json:"a,omitempty"` // the account that the step names
 	Needs  string    `json:"k,omitempty"` // the provider that the target demands
 	Scopes []string  `json:"o,omitempty"` // the target's own, relative to the account
+	Retry  RetryKind `json:"r,omitempty"` // whether the call repeats an earlier one
 }
+
+// RetryKind says whether a call is a delivery's first.
+type RetryKind int8
+
+// The kinds.
+const (
+	FirstCall          RetryKind = 0
+	RetryAfterFailure  RetryKind = 1
+	RetryAfterThrottle RetryKind = 2
+)
 
 // Delivery names the item's delivery.
 func (i Item) Delivery() DeliveryID { return DeliveryID{i.ID, i.Step, i.Target} }
@@ -50,7 +61,18 @@ func (i Item) EndsAt() time.Time { return time.UnixMilli(i.Ends) }
 
 // item returns the envelope's item for a delivery.
 func (d *Delivery) item() Item {
-	return Item{d.Notification, d.Step, d.Target, d.Turn, d.EndsAt.UnixMilli(), d.Pinned, d.Provider, d.Scopes}
+	i := Item{
+		ID: d.Notification, Step: d.Step, Target: d.Target, Turn: d.Turn, Ends: d.EndsAt.UnixMilli(), Pinned: d.Pinned,
+		Needs: d.Provider, Scopes: d.Scopes,
+	}
+	switch {
+	case d.Attempts == 0 && d.Throttles == 0:
+	case d.Because == string(notify.Throttled):
+		i.Retry = RetryAfterThrottle
+	default:
+		i.Retry = RetryAfterFailure
+	}
+	return i
 }
 
 // Start is a delivery to create: with a wait, or due now and queued.

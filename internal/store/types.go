@@ -168,6 +168,11 @@ type APIKey struct {
 	ExpiresAt  time.Time // zero for never
 	RevokedAt  time.Time // zero while live
 	LastUsedAt time.Time // zero for never; kept to the minute
+	Limits     KeyLimits // where they are not the configured ones
+
+	// What was refused because a limit was spent; of lists only.
+	LastRefusedAt   time.Time // zero for not within the last day
+	RefusedLastHour int64     // a row of a batch counts as one request
 }
 
 // Backlog is what a channel has ahead of it.
@@ -181,6 +186,9 @@ type Backlog struct {
 	// OldestDue is when the oldest due but unmoved delivery became due; zero
 	// for none.
 	OldestDue time.Time
+	// OldestHeld is since when the oldest delivery waits that a breaker, a gate, a
+	// pause or a limit holds, by reason; only reasons that hold any.
+	OldestHeld map[notify.WaitReason]time.Time
 }
 
 // Pause is a channel that an operator paused.

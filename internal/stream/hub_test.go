@@ -349,3 +349,24 @@ func TestTheEndOfRunEndsFollowersAtOnce(t *testing.T) {
 		}
 	})
 }
+
+func TestAFollowerFarBehindReadsPageAfterPage(t *testing.T) {
+	t.Parallel()
+	d := open(t)
+	_, err := d.Pool().Exec(t.Context(), `insert into dispatcher.events (at, notification_id, project, type)
+		select now(), gen_random_uuid(), 'acme', 'accepted' from generate_series(1, 2500)`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := start(t, d, stream.Config{})
+	ahead := subscribe(t, h, store.EventFilter{Project: "acme"}, stream.AtNow)
+	for !ahead.Joined() { // the hub reads now, and is at the end
+		if _, err := ahead.Next(t.Context(), time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen := take(t, subscribe(t, h, store.EventFilter{Project: "acme"}, stream.AtOldest), 2500)
+	if !slices.Equal(seen, d.positions(t, store.EventFilter{Project: "acme"})) {
+		t.Error("something is missing or there twice")
+	}
+}

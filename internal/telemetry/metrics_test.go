@@ -151,7 +151,8 @@ func TestQueueGaugesAreReadWhenScrapedAndKeptForAWhile(t *testing.T) {
 			}
 			return []telemetry.Queue{{
 				Channel: notify.SMS, Queued: int64(reads), OldestDue: 3 * time.Second,
-				Waiting: map[notify.WaitReason]int64{notify.WaitThrottled: 7},
+				Waiting:    map[notify.WaitReason]int64{notify.WaitThrottled: 7},
+				OldestHeld: map[notify.WaitReason]time.Duration{notify.WaitThrottled: 20 * time.Minute},
 			}}, nil
 		})
 		for range 3 {
@@ -160,7 +161,9 @@ func TestQueueGaugesAreReadWhenScrapedAndKeptForAWhile(t *testing.T) {
 				`dispatcher_queued_deliveries{channel="push"} 0`,
 				`dispatcher_waiting_deliveries{channel="sms",reason="throttled"} 7`,
 				`dispatcher_waiting_deliveries{channel="sms",reason="paused"} 0`,
-				`dispatcher_oldest_due_seconds{channel="sms"} 3`)
+				`dispatcher_oldest_due_seconds{channel="sms"} 3`,
+				`dispatcher_held_oldest_seconds{channel="sms",reason="throttled"} 1200`,
+				`dispatcher_held_oldest_seconds{channel="push",reason="breaker_open"} 0`)
 		}
 		<-time.After(6 * time.Second) // of the bubble's clock
 		want(t, scrape(t, m), `dispatcher_queued_deliveries{channel="sms"} 2`)

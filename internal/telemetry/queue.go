@@ -20,6 +20,9 @@ type Queue struct {
 	// OldestDue is how long ago the oldest due but unmoved one became due; 0 for
 	// none.
 	OldestDue time.Duration
+	// OldestHeld is how long ago the oldest delivery began to wait that a breaker,
+	// a gate, a pause or a limit holds, by reason; no entry is 0.
+	OldestHeld map[notify.WaitReason]time.Duration
 }
 
 // ReadQueues reads the queues, normally from the database.
@@ -59,13 +62,21 @@ var (
 		"Deliveries that wait, by why.", []string{"channel", "reason"}, nil)
 	oldestDesc = prometheus.NewDesc(namespace+"_oldest_due_seconds",
 		"How long ago the oldest delivery that is due but not moved became due.", []string{"channel"}, nil)
+	heldDesc = prometheus.NewDesc(namespace+"_held_oldest_seconds",
+		"For how long the oldest delivery has been held by a breaker, a gate, a pause or a limit, by which.", []string{"channel", "reason"}, nil)
 )
+
+// holding are the reasons for which a delivery is held until its scope has room.
+var holding = []notify.WaitReason{
+	notify.WaitThrottled, notify.WaitBreakerOpen, notify.WaitPaused, notify.WaitCapacity, notify.WaitBudget,
+}
 
 // Describe implements [prometheus.Collector].
 func (c *queueCollector) Describe(out chan<- *prometheus.Desc) {
 	out <- queuedDesc
 	out <- waitingDesc
 	out <- oldestDesc
+	out <- heldDesc
 }
 
 // Collect implements [prometheus.Collector].
@@ -83,6 +94,9 @@ func (c *queueCollector) Collect(out chan<- prometheus.Metric) {
 		gauge(oldestDesc, q.OldestDue.Seconds(), string(ch))
 		for _, reason := range notify.WaitReasons() {
 			gauge(waitingDesc, float64(q.Waiting[reason]), string(ch), string(reason))
+		}
+		for _, reason := range holding {
+			gauge(heldDesc, q.OldestHeld[reason].Seconds(), string(ch), string(reason))
 		}
 	}
 }

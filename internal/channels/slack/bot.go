@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -83,9 +84,24 @@ func (b *Bot) Scopes(t notify.Target) []string {
 	return []string{methodScope, channelScope(t)}
 }
 
+// Pace implements [channels.Paced]: about one message a second for a
+// conversation, short bursts borne (Slack's rate limits).
+func (b *Bot) Pace(scope string) (perSecond float64, burst int) {
+	if strings.HasPrefix(scope, channelPrefix) {
+		return postsPerSecond, postsBurst
+	}
+	return 0, 0
+}
+
+const (
+	channelPrefix  = "channel:"
+	postsPerSecond = 1
+	postsBurst     = 5
+)
+
 func channelScope(t notify.Target) string {
 	hash := t.Hash(notify.Slack)
-	return "channel:" + hex.EncodeToString(hash[:])
+	return channelPrefix + hex.EncodeToString(hash[:])
 }
 
 // Check implements [channels.Checker].

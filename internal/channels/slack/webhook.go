@@ -83,6 +83,10 @@ func (w *Webhook) Scopes(t notify.Target) []string {
 	return []string{hookScope(raw)}
 }
 
+// Pace implements [channels.Paced]: an incoming webhook bears the same rate as a
+// conversation.
+func (w *Webhook) Pace(string) (perSecond float64, burst int) { return postsPerSecond, postsBurst }
+
 func hookScope(raw string) string {
 	hash := notify.Target{Slack: &notify.SlackTarget{WebhookURL: raw}}.Hash(notify.Slack)
 	return "webhook:" + hex.EncodeToString(hash[:])

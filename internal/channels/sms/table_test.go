@@ -50,7 +50,7 @@ func table() []channeltest.Case {
 		refusal(404, 20404, account),
 		refusal(429, 20429, only(notify.Throttled)),
 		refusal(500, 20500, only(notify.Unknown)),
-		refusal(503, 20503, only(notify.Unknown)),
+		refusal(503, 20503, only(notify.ProviderUnavailable)),
 		refusal(400, 21211, dead),
 		refusal(400, 21212, badSender),
 		refusal(400, 21214, recipient),

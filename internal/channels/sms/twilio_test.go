@@ -72,7 +72,7 @@ func TestTwilioPassesTheSuite(t *testing.T) {
 		},
 		Table:     table(),
 		Secrets:   []string{authToken, accountSID},
-		Ambiguous: true,
+		Ambiguous: true, ServerErrors: map[int]notify.Outcome{503: notify.ProviderUnavailable},
 	})
 }
 

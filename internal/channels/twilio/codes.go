@@ -47,7 +47,7 @@ var messagingCodes = map[int]channels.Result{
 	// The request was not processed, Twilio says, and is safe to repeat.
 	20429: {Outcome: notify.Throttled, Detail: "too many concurrent requests"},
 	20500: {Outcome: notify.Unknown, Detail: "internal error at twilio"},
-	20503: {Outcome: notify.Unknown, Detail: "twilio unavailable"},
+	20503: {Outcome: notify.ProviderUnavailable, Detail: "twilio unavailable"},
 
 	21211: {Outcome: notify.RecipientRejected, Suppress: true, Detail: "recipient is not a valid number"},
 	21212: {Outcome: notify.AccountRejected, Scope: sender, Detail: "sender is not valid"},

@@ -15,9 +15,10 @@ import (
 // status, the code and the SID alone. The vendor's messages are never read: they
 // quote the number and the text.
 //
-// Success must show a SID. A 5xx may come after Twilio took the message, and no
-// request parameter makes a repeat harmless, so that it is Unknown. A code that
-// the tables do not have is classified by the HTTP status.
+// Success must show a SID. A 500, 502 or 504 may come after Twilio took the
+// message, and no request parameter makes a repeat harmless, so that it is
+// Unknown; a 503 says that the request was not handled (RFC 9110, 15.6.4). A code
+// that the tables do not have is classified by the HTTP status.
 func Result(ctx context.Context, x channels.Exchange, c notify.Channel, t notify.Target) channels.Result {
 	if x.Status >= 200 && x.Status < 300 {
 		return created(ctx, x, c, t)
@@ -66,9 +67,12 @@ func failed(code int, c notify.Channel, t notify.Target) channels.Result {
 // unlisted classifies a refusal by its HTTP status.
 func unlisted(ctx context.Context, x channels.Exchange, code int) channels.Result {
 	r := x.Default(ctx, true)
-	if x.Status == http.StatusNotFound {
+	switch x.Status {
+	case http.StatusNotFound:
 		// The URL names nothing but the account.
 		r.Outcome = notify.AccountRejected
+	case http.StatusServiceUnavailable:
+		r.Outcome = notify.ProviderUnavailable
 	}
 	return withCode(r, code)
 }

@@ -107,6 +107,21 @@ func (p *Meta) Scopes(t notify.Target) []string {
 	return []string{metaSender, channels.RecipientScope(notify.WhatsApp, t)}
 }
 
+// Pace implements [channels.Paced]: a number sends 80 messages a second by
+// default (Meta's throughput page), and a pair of it and a recipient about one
+// in six seconds, of which a few may come at once.
+func (p *Meta) Pace(scope string) (perSecond float64, burst int) {
+	if scope == metaSender {
+		return metaPerSecond, metaPerSecond
+	}
+	return 1.0 / 6, metaPairBurst
+}
+
+const (
+	metaPerSecond = 80
+	metaPairBurst = 10
+)
+
 // Send implements [channels.Provider]. A message id of Meta's holds the
 // recipient's number in base64, so that it is an address like another.
 func (p *Meta) Send(ctx context.Context, m *channels.Message) channels.Result {

@@ -59,7 +59,7 @@ func TestTwilioPassesTheSuite(t *testing.T) {
 		},
 		Table:     twilioTable(),
 		Secrets:   []string{authToken, accountSID},
-		Ambiguous: true,
+		Ambiguous: true, ServerErrors: map[int]notify.Outcome{503: notify.ProviderUnavailable},
 	})
 }
 

@@ -63,12 +63,20 @@ var mutants = []mutant{
 		"m.since = c.Now.Add(-overlap)", "m.since = c.Now", "I4 I5",
 	},
 	{
+		"a reset opens what was shut after it", "resilience/guard_ops.go",
+		"if !e.heardAt.Before(at) {", "if false {", "I4",
+	},
+	{
 		"gates are not looked at again before the call", "resilience/member.go",
 		"m == nil || m.guard.gated(p.all, now)", "m == nil", "I4",
 	},
 	{
 		"a lost claim is never asked for again", "resilience/member.go",
 		"	v.claiming = false\n	if err != nil {", "	v.claiming = err != nil\n	if err != nil {", "I1",
+	},
+	{
+		"nothing is woken for a probe", "resilience/room.go",
+		"	case claim:\n		return 1\n", "	case claim:\n		return 0\n", "I1",
 	},
 	{
 		"an open breaker uses up an attempt", "fallback/decide.go",
