@@ -90,6 +90,26 @@ func (c *Client) Cancel(ctx context.Context, id string) (CancelResult, error) {
 	return out.Result, err
 }
 
+// Acknowledgement is what an acknowledgement did.
+type Acknowledgement struct {
+	// Result is acknowledged, already_acknowledged or already_final.
+	Result         string    `json:"result"`
+	AcknowledgedAt time.Time `json:"acknowledged_at"` // of the first one
+	// Calling counts calls that had begun before and could not be stopped. When it
+	// is 0, nothing reaches the person after this.
+	Calling int `json:"calling"`
+}
+
+// Acknowledge tells that the person has seen a notification: what has not been
+// sent is stopped. It may be repeated.
+func (c *Client) Acknowledge(ctx context.Context, id string) (*Acknowledgement, error) {
+	out := &Acknowledgement{}
+	if err := c.do(ctx, call{method: http.MethodPost, path: []string{"v1", "notifications", url.PathEscape(id), "ack"}}, out); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // Filter selects notifications. Zero fields do not filter.
 type Filter struct {
 	Status        string // of the notification as a whole

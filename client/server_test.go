@@ -182,6 +182,10 @@ func TestClientWorksWithTheRealService(t *testing.T) {
 			t.Errorf("canceled: %s, %v, want %s", result, err, want)
 		}
 	}
+	seen, err := s.Acknowledge(t.Context(), waiting.ID)
+	if err != nil || seen.Result != "already_final" || seen.AcknowledgedAt.IsZero() || seen.Calling != 0 {
+		t.Errorf("acknowledged: %+v, %v", seen, err)
+	}
 	if _, err := s.Get(t.Context(), "0193a1b2-7c3d-7e4f-8a5b-6c7d8e9f0a1b"); problem(t, err).Status != 404 {
 		t.Errorf("one that is not there: %v", err)
 	}

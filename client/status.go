@@ -17,7 +17,9 @@ type Status struct {
 	FinishedAt     *time.Time     `json:"finished_at"` // nil while more may come
 	CanceledAt     *time.Time     `json:"canceled_at"`
 	AcknowledgedAt *time.Time     `json:"acknowledged_at"`
-	Waiting        *Waiting       `json:"waiting"` // nil while it is moving
+	RetriedAt      *time.Time     `json:"retried_at"` // when it was last started again
+	Round          int            `json:"round"`      // how many times it was
+	Waiting        *Waiting       `json:"waiting"`    // nil while it is moving
 	Metadata       map[string]any `json:"metadata"`
 	Steps          []StepStatus   `json:"steps"`
 }
