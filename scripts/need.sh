@@ -10,6 +10,7 @@
 #   docker         a Docker Engine that answers
 #   compose        Docker Compose, either version
 #   curl           curl
+#   psycopg2       psycopg2 for Python 3, which an example uses
 set -euo pipefail
 
 has() { command -v "$1" >/dev/null 2>&1; }
@@ -58,6 +59,10 @@ for name in "$@"; do
       ;;
     curl)
       has curl || install curl 'curl is not installed here: `sudo apt-get install curl` or the like.'
+      ;;
+    psycopg2)
+      { /usr/bin/python3 -c 'import psycopg2' || python3 -c 'import psycopg2'; } 2>/dev/null ||
+        install python3-psycopg2 'psycopg2 is not installed here: `sudo apt-get install python3-psycopg2` or `pip install psycopg2-binary`.'
       ;;
     compose)
       docker compose version >/dev/null 2>&1 || has docker-compose ||

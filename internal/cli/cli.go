@@ -84,7 +84,7 @@ func root() command {
 			"and falls back from one to the next.",
 		sub: []command{
 			serveCommand(), devCommand(), sandboxCommand(), migrateCommand(), sendCommand(), watchCommand(), cancelCommand(), ackCommand(), retryCommand(), eventsCommand(), keysCommand(),
-			channelsCommand(), configCommand(), healthcheckCommand(), openapiCommand(), versionCommand(),
+			rolesCommand(), channelsCommand(), configCommand(), healthcheckCommand(), openapiCommand(), versionCommand(),
 		},
 	}
 }

@@ -90,6 +90,9 @@ func (d *Dispatcher) beat(ctx context.Context, name string) {
 // wake moves what is due into the queue, and what is held as far as there is
 // room, and decides the timers.
 func (d *Dispatcher) wake(ctx context.Context) error {
+	if err := d.announce(ctx); err != nil {
+		return err
+	}
 	if !d.mayCall(d.cfg.Now()) {
 		return nil
 	}

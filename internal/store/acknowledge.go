@@ -60,7 +60,11 @@ func (s *Store) Acknowledge(ctx context.Context, project string, id uuid.UUID, n
 		if err != nil {
 			return notFound(err)
 		}
+		var events []Event
 		if before == nil {
+			if events, err = announceNow(ctx, tx, id, project, now); err != nil {
+				return err
+			}
 			stopped, _, err := stopAll(ctx, tx, id, stopAcknowledged, now)
 			if err != nil {
 				return err
@@ -79,7 +83,7 @@ func (s *Store) Acknowledge(ctx context.Context, project string, id uuid.UUID, n
 		b := &pgx.Batch{}
 		b.Queue("delete from dispatcher.waits where notification_id = $1", id)
 		b.Queue(markAcknowledged, id, now)
-		events := []Event{{At: now, ID: DeliveryID{Notification: id}, Whole: true, Project: project, Type: EventAcknowledged}}
+		events = append(events, Event{At: now, ID: DeliveryID{Notification: id}, Whole: true, Project: project, Type: EventAcknowledged})
 		if a.Result == Acknowledged && a.Calling == 0 {
 			records, err := readRecords(ctx, tx, []uuid.UUID{id}, false)
 			if err != nil {

@@ -47,40 +47,51 @@ on conflict (notification_id) do update set canceled_at = coalesce(m.canceled_at
 // meant: see [CancelResult]. A worker that is about to call either claimed first,
 // and the answer is [TooLate], or finds that it may not.
 func (s *Store) Cancel(ctx context.Context, project string, id uuid.UUID, now time.Time) (CancelResult, error) {
-	result := AlreadyFinal
-	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, "select from dispatcher.notifications where id = $1 and project = $2 for no key update", id, project)
-		if err != nil {
-			return err
-		}
-		if tag.RowsAffected() == 0 {
-			return ErrNotFound
-		}
-		stopped, claimed, err := stopAll(ctx, tx, id, stopCanceled, now)
-		if err != nil || stopped == 0 {
-			return err
-		}
-		var calls int64
-		err = tx.QueryRow(ctx, "select sum(calls) from dispatcher.deliveries where notification_id = $1", id).Scan(&calls)
-		if err != nil {
-			return err
-		}
-		if result = Canceled; calls > 0 {
-			result = TooLate
-		}
-		b := &pgx.Batch{}
-		b.Queue("delete from dispatcher.waits where notification_id = $1", id)
-		b.Queue(markCanceled, id, now)
-		queueEvents(b, []Event{{
-			At: now, ID: DeliveryID{Notification: id}, Whole: true, Project: project, Type: EventCanceled, Because: string(result),
-			Final: claimed == 0,
-		}})
-		return send(ctx, tx, b)
+	var result CancelResult
+	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) (err error) {
+		result, err = cancel(ctx, tx, project, id, now)
+		return err
 	})
 	if err != nil {
 		return "", fmt.Errorf("cancel: %w", err)
 	}
 	return result, nil
+}
+
+// cancel is [Store.Cancel] in a transaction that must end with it.
+func cancel(ctx context.Context, tx pgx.Tx, project string, id uuid.UUID, now time.Time) (CancelResult, error) {
+	tag, err := tx.Exec(ctx, "select from dispatcher.notifications where id = $1 and project = $2 for no key update", id, project)
+	if err != nil {
+		return "", err
+	}
+	if tag.RowsAffected() == 0 {
+		return "", ErrNotFound
+	}
+	events, err := announceNow(ctx, tx, id, project, now)
+	if err != nil {
+		return "", err
+	}
+	stopped, claimed, err := stopAll(ctx, tx, id, stopCanceled, now)
+	if err != nil || stopped == 0 {
+		return AlreadyFinal, err
+	}
+	var calls int64
+	err = tx.QueryRow(ctx, "select sum(calls) from dispatcher.deliveries where notification_id = $1", id).Scan(&calls)
+	if err != nil {
+		return "", err
+	}
+	result := Canceled
+	if calls > 0 {
+		result = TooLate
+	}
+	b := &pgx.Batch{}
+	b.Queue("delete from dispatcher.waits where notification_id = $1", id)
+	b.Queue(markCanceled, id, now)
+	queueEvents(b, append(events, Event{
+		At: now, ID: DeliveryID{Notification: id}, Whole: true, Project: project, Type: EventCanceled, Because: string(result),
+		Final: claimed == 0,
+	}))
+	return result, send(ctx, tx, b)
 }
 
 // notFound turns the absence of a row into [ErrNotFound].

@@ -44,6 +44,7 @@ with c as (
     and not exists (select from dispatcher.suppressions s
       where s.project = d.project and s.channel = d.channel and s.address = d.address
         and (s.until is null or s.until > clock_timestamp()))
+    and not exists (select from dispatcher.cancel_requests r where r.notification_id = d.notification_id)
   returning ` + deliveryColumnsOfD + `
 )
 select c.*, n.mode, n.chain, n.recipient, n.content, n.reference, n.metadata, n.trace, n.created_at, n.send_at

@@ -28,6 +28,7 @@ cross join lateral (
   from dispatcher.waits w
   join dispatcher.deliveries d using (notification_id, step, target)
   where w.priority = p.priority and w.due <= clock_timestamp()
+    and not exists (select from dispatcher.enqueued e where e.notification_id = w.notification_id) -- until it is announced
   order by w.due
   limit $1
   for update of w, d skip locked
