@@ -115,7 +115,7 @@ func (c *Client) do(ctx context.Context, what call, out any) error {
 // jitter over its upper half.
 func backoff(n int) time.Duration {
 	d := min(backoffBase<<min(n-1, 16), backoffCap)
-	return d/2 + rand.N(d/2) //nolint:gosec // no secret depends on it
+	return d/2 + rand.N(d/2)
 }
 
 // try makes a call once. again says that another try may help, after wait at the
@@ -169,8 +169,7 @@ func (c *Client) request(ctx context.Context, what *call) (*http.Request, error)
 
 // cause takes the URL out of an error of net/http: a query may hold an address.
 func cause(err error) error {
-	var u *url.Error
-	if errors.As(err, &u) {
+	if u, ok := errors.AsType[*url.Error](err); ok {
 		return u.Err
 	}
 	return err

@@ -149,7 +149,10 @@ func TestSendGivesUpAfterItsAttemptsAndWithinItsContext(t *testing.T) {
 func TestNewRefusesWhatIsNoService(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ url, key string }{
-		{"dispatcher.example", "k"}, {"ftp://dispatcher.example", "k"}, {"https://u:secret@dispatcher.example", "k"}, {"https://dispatcher.example", ""},
+		{"dispatcher.example", "k"},
+		{"ftp://dispatcher.example", "k"},
+		{"https://u:secret@dispatcher.example", "k"},
+		{"https://dispatcher.example", ""},
 		{"https://dispatcher.example", "a\r\nb"},
 	} {
 		_, err := client.New(c.url, c.key)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -77,7 +78,7 @@ func TestEveryCommandHasHelp(t *testing.T) {
 		}
 		for _, c := range commands(r.stdout) {
 			n++
-			visit(append(path[:len(path):len(path)], c))
+			visit(append(slices.Clip(path), c))
 		}
 	}
 	visit(nil)

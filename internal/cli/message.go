@@ -90,7 +90,7 @@ func (m *messageFlags) read(e *env) (object, error) {
 	if *m.file == "-" {
 		b, err = io.ReadAll(e.stdin)
 	} else {
-		b, err = os.ReadFile(*m.file) //nolint:gosec // the user names the file
+		b, err = os.ReadFile(*m.file)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read notification: %w", err)

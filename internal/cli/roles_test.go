@@ -33,7 +33,9 @@ func TestRolesAreBoundListedAndUnbound(t *testing.T) {
 	run(t, env, "roles", "bind", role, "shop").want(t, 0, role+" acts for shop")
 	run(t, env, "roles", "bind", role, "shop").want(t, 0)
 	run(t, env, "roles", "list").want(t, 0, role, "shop")
-	var list struct{ Items []struct{ Role, Project string } }
+	var list struct {
+		Items []struct{ Role, Project string }
+	}
 	r := run(t, env, "roles", "list", "--json")
 	if err := json.Unmarshal([]byte(r.stdout), &list); err != nil || len(list.Items) != 1 || list.Items[0].Role != role {
 		t.Errorf("roles list --json = %s, %v", r.stdout, err)

@@ -21,7 +21,7 @@ func isBatch(file string) bool {
 
 // batch sends a file of many notifications and prints what became of each row.
 func (s sendFlags) batch(ctx context.Context, e *env, key string) error {
-	rows, err := os.ReadFile(*s.message.file) //nolint:gosec // the user names the file
+	rows, err := os.ReadFile(*s.message.file)
 	if err != nil {
 		return fmt.Errorf("read notifications: %w", err)
 	}
@@ -73,8 +73,10 @@ func (r batchRow) String() string {
 		return fmt.Sprintf("%d %s", r.Index, r.ID)
 	}
 	text := fmt.Sprintf("%d refused (%s)", r.Index, r.Error.Code)
+	var textSb76 strings.Builder
 	for _, f := range r.Error.Errors {
-		text += fmt.Sprintf(" %s: %s", first(f.Parameter, f.Pointer, "/"), f.Detail)
+		textSb76.WriteString(fmt.Sprintf(" %s: %s", first(f.Parameter, f.Pointer, "/"), f.Detail))
 	}
+	text += textSb76.String()
 	return text
 }

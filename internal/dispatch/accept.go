@@ -64,9 +64,9 @@ func startsOf(r *Registry, n *notify.Notification, i int, why string, at time.Ti
 	out := make([]store.Start, len(targets))
 	for j, target := range targets {
 		delivery := store.Delivery{
-			DeliveryID: store.DeliveryID{Notification: n.ID, Step: int16(i), Target: int16(j)}, //nolint:gosec // both are bounded at acceptance
-			Targets:    int16(len(targets)),                                                    //nolint:gosec // as above
-			Round:      int16(n.Round), Turn: int32(n.Round * turnsOfRound),                    //nolint:gosec // rounds are bounded, see store.MaxRounds
+			DeliveryID: store.DeliveryID{Notification: n.ID, Step: int16(i), Target: int16(j)},
+			Targets:    int16(len(targets)),
+			Round:      int16(n.Round), Turn: int32(n.Round * turnsOfRound),
 			Project: n.Project, Channel: step.Channel, Priority: n.Priority,
 			Address: target.Hash(step.Channel), StartedWhy: why, Pinned: step.Account,
 			Provider:  channels.RequiredProvider(target),

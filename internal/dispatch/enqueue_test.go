@@ -74,7 +74,8 @@ func bodies(t *testing.T) map[string]json.RawMessage {
 // enqueue calls the SQL function in a transaction or on a pool.
 func enqueue(t *testing.T, q interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}, body string) uuid.UUID {
+}, body string,
+) uuid.UUID {
 	t.Helper()
 	var id uuid.UUID
 	if err := q.QueryRow(t.Context(), "select dispatcher.enqueue($1::text::jsonb)", body).Scan(&id); err != nil {
@@ -255,7 +256,7 @@ func TestAnOpenTransactionOfACallerHoldsUpNobody(t *testing.T) {
 		var now int
 		err := n.store.Pool().QueryRow(t.Context(), `select count(*) from pg_stat_activity
 			where datname = current_database() and cardinality(pg_blocking_pids(pid)) > 0
-			  and $1 = any(pg_blocking_pids(pid))`, int32(tx.Conn().PgConn().PID())).Scan(&now) //nolint:gosec // a process id
+			  and $1 = any(pg_blocking_pids(pid))`, int32(tx.Conn().PgConn().PID())).Scan(&now)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -67,7 +67,9 @@ func mixedNotification(i int) notify.Notification {
 		}
 	}
 	chains := [][]notify.Step{
-		{some(notify.SMS), some(notify.Email)}, {some(notify.Email), some(notify.SMS)}, {some(notify.SMS)},
+		{some(notify.SMS), some(notify.Email)},
+		{some(notify.Email), some(notify.SMS)},
+		{some(notify.SMS)},
 		{some(notify.Email), some(notify.SMS), some(notify.WhatsApp)},
 	}
 	to := both

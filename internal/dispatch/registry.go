@@ -197,8 +197,7 @@ func problemOf(err error) *notify.Problem {
 		return nil
 	}
 	p := &notify.Problem{Code: codeUnsendable, Detail: "the provider would not take this message"}
-	var check *channels.CheckError
-	if errors.As(err, &check) {
+	if check, ok := errors.AsType[*channels.CheckError](err); ok {
 		p.Pointer, p.Detail = check.Field, check.Reason
 	}
 	return p

@@ -64,9 +64,11 @@ func TestBadRequestsAreRefusedByNameAndStoreNothing(t *testing.T) {
 				t.Errorf("the problem is %d %s, want %s", problem.Status, problem.Code, test.code)
 			}
 			named := ""
+			var namedSb67 strings.Builder
 			for _, e := range problem.Errors {
-				named += e.Pointer + " "
+				namedSb67.WriteString(e.Pointer + " ")
 			}
+			named += namedSb67.String()
 			if test.pointer != "" && strings.TrimSpace(named) != test.pointer {
 				t.Errorf("it names %q, want %q: %s", named, test.pointer, got.body)
 			}

@@ -260,7 +260,7 @@ func TestALongBatchIsWorkedThroughInLittleMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	if early := body.read.Load(); resp.StatusCode != 200 || early > 15<<20 {
+	if early := body.read.Load(); resp.StatusCode != http.StatusOK || early > 15<<20 {
 		t.Errorf("status %d after %d bytes: the answer has to begin while the body arrives", resp.StatusCode, early)
 	}
 	got := lines(t, resp.Body)

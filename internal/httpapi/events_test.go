@@ -150,7 +150,7 @@ type sse struct {
 func (e *eventService) listen(t *testing.T, target string, headers ...header) *sse {
 	t.Helper()
 	resp := e.connect(t, target, headers...)
-	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" || resp.Header.Get("X-Accel-Buffering") != "no" ||
+	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/event-stream" || resp.Header.Get("X-Accel-Buffering") != "no" ||
 		resp.Header.Get("Cache-Control") != "no-store" {
 		t.Fatalf("status %d, header %v", resp.StatusCode, resp.Header)
 	}
@@ -283,7 +283,7 @@ func TestAStreamAndAPageTellTheSame(t *testing.T) {
 		}
 	}
 	e.do(t, "GET", "/v1/notifications/"+first+"/events", "", e.other).problem(404, "not_found")
-	if resp := e.connect(t, "/v1/notifications/"+first+"/events", e.other); resp.StatusCode != 404 {
+	if resp := e.connect(t, "/v1/notifications/"+first+"/events", e.other); resp.StatusCode != http.StatusNotFound {
 		t.Errorf("a stream of another's notification: %d", resp.StatusCode)
 	}
 }
@@ -373,7 +373,7 @@ func TestCursorsThatCannotBeReadFrom(t *testing.T) {
 			t.Errorf("%s: %s", name, diff)
 		}
 		resp := e.connect(t, "/v1/events", e.acme, header{"Last-Event-ID", cursor})
-		if body, _ := io.ReadAll(resp.Body); resp.StatusCode != 422 || !strings.Contains(string(body), `"header.Last-Event-ID"`) || strings.Contains(string(body), "ana@") {
+		if body, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusUnprocessableEntity || !strings.Contains(string(body), `"header.Last-Event-ID"`) || strings.Contains(string(body), "ana@") {
 			t.Errorf("%s in a stream: %d %s", name, resp.StatusCode, body)
 		}
 	}
@@ -385,7 +385,7 @@ func TestCursorsThatCannotBeReadFrom(t *testing.T) {
 	}
 	exec("insert into dispatcher.event_horizons (project, id) values ('acme', 1000)")
 	e.do(t, "GET", "/v1/events?after="+old, "", e.acme).problem(410, "cursor_expired")
-	if resp := e.connect(t, "/v1/events", e.acme, header{"Last-Event-ID", old}); resp.StatusCode != 410 {
+	if resp := e.connect(t, "/v1/events", e.acme, header{"Last-Event-ID", old}); resp.StatusCode != http.StatusGone {
 		t.Errorf("a stream from a cursor that has expired: %d", resp.StatusCode)
 	}
 	start := e.page(t, "/v1/events?after=start", e.acme)
@@ -421,7 +421,7 @@ func TestStreamsAreBounded(t *testing.T) {
 	_ = first.resp.Body.Close()
 	for { // the server notices in its own time
 		resp := e.connect(t, "/v1/events", e.acme)
-		if resp.StatusCode == 200 {
+		if resp.StatusCode == http.StatusOK {
 			break
 		}
 	}
@@ -495,7 +495,7 @@ func TestAReaderThatDoesNotReadIsDropped(t *testing.T) {
 	}
 	for { // until its place is free
 		resp := e.connect(t, "/v1/events?after=start", e.acme)
-		if resp.StatusCode != 200 {
+		if resp.StatusCode != http.StatusOK {
 			continue
 		}
 		s := &sse{t: t, resp: resp, lines: bufio.NewReader(resp.Body)}

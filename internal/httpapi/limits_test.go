@@ -211,10 +211,10 @@ func TestAKeysOwnLimitIsSetAndTakenBack(t *testing.T) {
 		t.Errorf("limit %s, want the configured 50 again", got)
 	}
 	for body, want := range map[string]string{
-		`{}`:                        "/limits required",
-		`{"limits":{}}`:             "/limits required",
-		`{"limits":{"sends":null}}`: "/limits unknown_member",
-		`{"limits":{"read":{"per_second":1}}}`:            "/limits/read range",
+		`{}`:                                   "/limits required",
+		`{"limits":{}}`:                        "/limits required",
+		`{"limits":{"sends":null}}`:            "/limits unknown_member",
+		`{"limits":{"read":{"per_second":1}}}`: "/limits/read range",
 		`{"limits":{"write":{"per_second":-1,"burst":1}}}`: "/limits/write range",
 	} {
 		if got := places(s.do(t, "PATCH", target, body).problem(422, "invalid_request")); !cmp.Equal(got, []string{want}) {

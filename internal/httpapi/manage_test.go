@@ -118,8 +118,10 @@ func TestChannelsShowHealthAndBacklog(t *testing.T) {
 	s := newService(t)
 	s.pauses = []store.Pause{{Channel: notify.SMS, By: "ana", Reason: "invoice", Since: noon.Add(-time.Hour)}}
 	s.backlog = []store.Backlog{
-		{Channel: notify.SMS, Waiting: map[notify.WaitReason]int64{notify.WaitBreakerOpen: 3}, Queued: 2, OldestDue: noon.Add(-90 * time.Second),
-			OldestHeld: map[notify.WaitReason]time.Time{notify.WaitBreakerOpen: noon.Add(-time.Hour)}},
+		{
+			Channel: notify.SMS, Waiting: map[notify.WaitReason]int64{notify.WaitBreakerOpen: 3}, Queued: 2, OldestDue: noon.Add(-90 * time.Second),
+			OldestHeld: map[notify.WaitReason]time.Time{notify.WaitBreakerOpen: noon.Add(-time.Hour)},
+		},
 	}
 	s.states = []store.ScopeState{{
 		Scope: "twilio-main", GateUntil: noon.Add(time.Minute), Calls: 30, Failures: 10, Slow: 1,

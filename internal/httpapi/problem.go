@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -96,9 +97,7 @@ func (p *Problem) write(w http.ResponseWriter) {
 		body = []byte(`{"type":"about:blank","status":500,"code":"internal"}`)
 	}
 	h := w.Header()
-	for name, values := range p.header {
-		h[name] = values
-	}
+	maps.Copy(h, p.header)
 	h.Set("Content-Type", problemType)
 	w.WriteHeader(p.Status)
 	_, _ = w.Write(body) // a caller who has gone does not miss it
@@ -177,8 +176,7 @@ var setUpHuma = sync.OnceFunc(func() {
 func humaProblem(status int, _ string, errs ...error) huma.StatusError {
 	var details []ErrorDetail
 	for _, err := range errs {
-		var d *huma.ErrorDetail
-		if errors.As(err, &d) {
+		if d, ok := errors.AsType[*huma.ErrorDetail](err); ok {
 			if place, _, ok := strings.Cut(d.Location, "."); ok && place != "body" {
 				details = append(details, ErrorDetail{Parameter: d.Location, Code: notify.CodeFormat, Detail: d.Message})
 			}

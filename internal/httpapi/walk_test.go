@@ -92,8 +92,11 @@ func TestBadRequestsAreToldWhereAndReachNobody(t *testing.T) {
 		{"a limit that is no number", get + "?limit=" + secret, "", nil, 422, "invalid_request", []string{"query.limit format"}},
 		{"a limit out of bounds", get + "?limit=0", "", nil, 422, "invalid_request", []string{"query.limit range"}},
 		{"a limit out of bounds", get + "?limit=101", "", nil, 422, "invalid_request", []string{"query.limit range"}},
-		{"filters that are none", get + "?status=" + secret + "&channel=" + secret + "&created_after=" + secret + "&created_before=2026-01-01&cursor=" + secret, "", nil,
-			422, "invalid_request", []string{"query.channel choice", "query.created_after format", "query.created_before format", "query.cursor format", "query.status choice"}},
+		{
+			"filters that are none", get + "?status=" + secret + "&channel=" + secret + "&created_after=" + secret + "&created_before=2026-01-01&cursor=" + secret, "", nil,
+			422, "invalid_request",
+			[]string{"query.channel choice", "query.created_after format", "query.created_before format", "query.cursor format", "query.status choice"},
+		},
 		{"a reference that is no text", get + "?reference=%ff", "", nil, 422, "invalid_request", []string{"query.reference format"}},
 		{"a reference with U+0000", get + "?reference=%00", "", nil, 422, "invalid_request", []string{"query.reference format"}},
 		{"an address the channel cannot have", get + "?channel=sms&recipient=" + secret, "", nil, 422, "invalid_request", []string{"query.recipient format"}},

@@ -81,7 +81,7 @@ func (p Priority) MarshalText() ([]byte, error) { return []byte(p.String()), nil
 func (p *Priority) UnmarshalText(b []byte) error {
 	v, ok := ParsePriority(string(b))
 	if !ok {
-		return fmt.Errorf("must be one of critical, high, normal, low")
+		return errors.New("must be one of critical, high, normal, low")
 	}
 	*p = v
 	return nil

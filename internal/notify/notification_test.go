@@ -15,7 +15,8 @@ import (
 func reachable() notify.To {
 	return notify.To{
 		Push: notify.Devices{
-			{Provider: "fcm", Token: "token"}, {Provider: "apns", Token: "token"},
+			{Provider: "fcm", Token: "token"},
+			{Provider: "apns", Token: "token"},
 			{Provider: "webpush", Endpoint: "https://push.example.com/1", Keys: &notify.WebPushKeys{P256dh: "p", Auth: "a"}},
 		},
 		SMS: "+14155550100", WhatsApp: "+14155550101", Email: &notify.EmailAddress{Address: "ana@example.com", Name: "Ana"},
@@ -86,11 +87,13 @@ func TestAddressHashIsOfTheAddressAlone(t *testing.T) {
 	}{
 		{notify.Email, notify.Target{Email: &notify.EmailAddress{Address: "a@b.c"}}, notify.Target{Email: &notify.EmailAddress{Address: "a@b.c", Name: "A"}}},
 		{
-			notify.Webhook, notify.Target{Webhook: &notify.WebhookTarget{URL: "https://b.c"}},
+			notify.Webhook,
+			notify.Target{Webhook: &notify.WebhookTarget{URL: "https://b.c"}},
 			notify.Target{Webhook: &notify.WebhookTarget{URL: "https://b.c", Headers: map[string]string{"A": "b"}}},
 		},
 		{
-			notify.Push, notify.Target{Device: &notify.Device{Provider: "webpush", Endpoint: "https://b.c"}},
+			notify.Push,
+			notify.Target{Device: &notify.Device{Provider: "webpush", Endpoint: "https://b.c"}},
 			notify.Target{Device: &notify.Device{Provider: "webpush", Endpoint: "https://b.c", Keys: &notify.WebPushKeys{Auth: "a"}}},
 		},
 	}
@@ -133,7 +136,8 @@ func TestDeliveryKeysAreDistinct(t *testing.T) {
 	}
 	draw := func(t *rapid.T) place {
 		return place{
-			uuid.UUID{15: rapid.Byte().Draw(t, "id")}, rapid.IntRange(0, notify.MaxSteps-1).Draw(t, "step"),
+			uuid.UUID{15: rapid.Byte().Draw(t, "id")},
+			rapid.IntRange(0, notify.MaxSteps-1).Draw(t, "step"),
 			rapid.IntRange(0, notify.MaxDevices-1).Draw(t, "target"), rapid.IntRange(0, 1<<15-1).Draw(t, "round"),
 		}
 	}

@@ -78,14 +78,14 @@ func wanted(e *json.SemanticError) (code, detail string) {
 	case reflect.TypeFor[[]byte]():
 		return CodeFormat, "must be base64 (RFC 4648, section 4) in a string"
 	}
-	switch kind := e.GoType.Kind(); {
-	case kind == reflect.String:
+	switch kind := e.GoType.Kind(); kind {
+	case reflect.String:
 		detail = "must be a string"
-	case kind == reflect.Int:
+	case reflect.Int:
 		detail = "must be a whole number"
-	case kind == reflect.Slice:
+	case reflect.Slice:
 		detail = "must be an array"
-	case kind == reflect.Struct, kind == reflect.Map:
+	case reflect.Struct, reflect.Map:
 		detail = "must be an object"
 	default:
 		detail = "is of the wrong type"
@@ -97,12 +97,14 @@ func wanted(e *json.SemanticError) (code, detail string) {
 // caller may have put an address where a name belongs, and answers are logged.
 func safePointer(p jsontext.Pointer) string {
 	out := ""
+	var outSb100 strings.Builder
 	for token := range p.Tokens() {
 		if !plainName(token) {
 			break
 		}
-		out += "/" + token
+		outSb100.WriteString("/" + token)
 	}
+	out += outSb100.String()
 	return out
 }
 

@@ -1,6 +1,7 @@
 package resilience_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -40,8 +41,8 @@ func (m *model) change(to resilience.State) {
 // row counts how many of the latest verdicts are v, neutral ones aside.
 func (m *model) row(v resilience.Verdict) int {
 	n := 0
-	for i := len(m.heard) - 1; i >= 0; i-- {
-		switch m.heard[i].Verdict {
+	for _, v0 := range slices.Backward(m.heard) {
+		switch v0.Verdict {
 		case v:
 			n++
 		case resilience.None, resilience.Neutral:

@@ -33,7 +33,7 @@ func ExampleDecision() {
 		Limit: resilience.Limit{PerSecond: 10, Burst: 100}, Reset: 9950 * time.Millisecond, RetryAfter: 50 * time.Millisecond,
 	})
 	for _, name := range []string{"Retry-After", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "RateLimit-Policy", "RateLimit"} {
-		fmt.Printf("%s: %s\n", name, h.Get(name)) //nolint:forbidigo // an example prints
+		fmt.Printf("%s: %s\n", name, h.Get(name))
 	}
 	// Output:
 	// Retry-After: 1
@@ -55,7 +55,7 @@ func ExamplePacer_Take() {
 	now := time.Now()
 	for range 2 {
 		ok, until := p.Take(paces, now)
-		fmt.Println(ok, until.IsZero() || until.Equal(now.Add(time.Second))) //nolint:forbidigo // an example prints
+		fmt.Println(ok, until.IsZero() || until.Equal(now.Add(time.Second)))
 	}
 	// Output:
 	// true true
@@ -68,7 +68,7 @@ func ExampleLimiter_Run() {
 	l := resilience.NewLimiter(resilience.LimiterConfig{Source: plenty{}, Prefix: "api/"})
 	ended := make(chan struct{})
 	go func() { defer close(ended); l.Run(ctx) }()
-	fmt.Println(l.Take(ctx, "send/key-1", resilience.Limit{PerSecond: 10, Burst: 100}, 1).OK) //nolint:forbidigo // an example prints
+	fmt.Println(l.Take(ctx, "send/key-1", resilience.Limit{PerSecond: 10, Burst: 100}, 1).OK)
 	cancel()
 	<-ended
 	// Output: true

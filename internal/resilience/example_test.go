@@ -18,14 +18,14 @@ func ExampleGuard() {
 	now := time.Date(2026, 11, 30, 9, 0, 0, 0, time.UTC)
 
 	ticket, denied := guard.Admit(scopes, now)
-	fmt.Println("denied:", denied != nil) //nolint:forbidigo // an example prints
+	fmt.Println("denied:", denied != nil)
 
 	// The provider answers 429 with Retry-After: 30.
 	guard.Throttle("twilio-main/sender", now.Add(30*time.Second), now)
 	ticket.Done(resilience.Evidence{Verdict: resilience.Neutral}, now)
 
 	_, denied = guard.Admit(scopes, now.Add(time.Second))
-	fmt.Println(denied.Kind, denied.Scope, denied.Until.Format(time.TimeOnly)) //nolint:forbidigo // an example prints
+	fmt.Println(denied.Kind, denied.Scope, denied.Until.Format(time.TimeOnly))
 	// Output:
 	// denied: false
 	// gate twilio-main/sender 09:00:30

@@ -188,7 +188,7 @@ func (q *callbackQueue) post(ctx context.Context, t *tale, st stage) (int, error
 	if err != nil {
 		return 0, fmt.Errorf("make callback: %w", err)
 	}
-	resp, err := q.client.Do(req) //nolint:gosec // calling the URL that a caller named is what a callback is
+	resp, err := q.client.Do(req)
 	if err != nil {
 		return 0, err
 	}

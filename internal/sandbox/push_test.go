@@ -223,7 +223,7 @@ func TestWebPushIsDecryptedWithTheKeysTheSandboxGaveOut(t *testing.T) {
 	t.Parallel()
 	s := start(t, sandbox.Config{})
 	resp := pushTo(t, s, "ana", `{"title":"T","body":"grüße"}`, "t1")
-	if resp.StatusCode != 201 || !strings.HasPrefix(resp.Header.Get("Location"), s.HTTPURL()) {
+	if resp.StatusCode != http.StatusCreated || !strings.HasPrefix(resp.Header.Get("Location"), s.HTTPURL()) {
 		t.Errorf("answered %d %v", resp.StatusCode, resp.Header)
 	}
 	m := last(t, s)

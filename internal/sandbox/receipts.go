@@ -125,7 +125,7 @@ func (c course) calls() []stage {
 	}
 	inOrder := slices.Clone(out)
 	for slices.Equal(out, inOrder) {
-		rand.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] }) //nolint:gosec // chance, not a secret
+		rand.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
 	}
 	return out
 }

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -28,9 +29,7 @@ func (s *Server) slackAuthTest(w http.ResponseWriter, r *http.Request) {
 func (s *Server) slackHistory(w http.ResponseWriter, r *http.Request) {
 	raw := readBody(r)
 	form, _ := url.ParseQuery(string(raw))
-	for name, values := range r.URL.Query() {
-		form[name] = values
-	}
+	maps.Copy(form, r.URL.Query())
 	p, token, _ := slackArguments(r, raw)
 	if p.Channel == "" {
 		p.Channel = form.Get("channel")

@@ -52,8 +52,10 @@ func TestAcceptWritesWhatANotificationNeeds(t *testing.T) {
 	if len(envelopes) != 1 || len(envelopes[0].Items) != 3 {
 		t.Fatalf("envelopes %+v", envelopes)
 	}
-	want := store.Item{ID: a.Notification.ID, Target: 1, Ends: a.Notification.ExpiresAt.UnixMilli(), Pinned: "fcm-b", Needs: "fcm",
-		Scopes: []string{"sender/1", "token/2"}}
+	want := store.Item{
+		ID: a.Notification.ID, Target: 1, Ends: a.Notification.ExpiresAt.UnixMilli(), Pinned: "fcm-b", Needs: "fcm",
+		Scopes: []string{"sender/1", "token/2"},
+	}
 	if diff := cmp.Diff(want, envelopes[0].Items[1]); diff != "" {
 		t.Errorf("item (-want +got):\n%s", diff)
 	}
@@ -253,8 +255,11 @@ func TestAKeyThatComesTwiceInOneFlushIsAnsweredByTheFirst(t *testing.T) {
 	}
 	first := rows[0].Notification.ID
 	want := []store.Accepted{
-		{ID: first, Answer: rows[0].Answer}, {ID: first, Replayed: true, Answer: rows[0].Answer}, {},
-		{ID: rows[3].Notification.ID}, {ID: rows[4].Notification.ID, Answer: rows[4].Answer},
+		{ID: first, Answer: rows[0].Answer},
+		{ID: first, Replayed: true, Answer: rows[0].Answer},
+		{},
+		{ID: rows[3].Notification.ID},
+		{ID: rows[4].Notification.ID, Answer: rows[4].Answer},
 	}
 	for i := range rows {
 		if i == 2 {
@@ -335,7 +340,7 @@ func TestAcceptStoresManyAtOnce(t *testing.T) {
 	d := open(t)
 	rows := make([]store.Acceptance, 500)
 	for i := range rows {
-		rows[i] = row(key(fmt.Sprint(i), 1))
+		rows[i] = row(key(strconv.Itoa(i), 1))
 	}
 	out, errs, err := d.Accept(t.Context(), rows, now(), time.Hour)
 	if err = errors.Join(append(errs, err)...); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -49,12 +50,7 @@ func (f *EventFilter) Matches(e *LoggedEvent) bool {
 	if f.Types == nil {
 		return true
 	}
-	for _, t := range f.Types {
-		if t == e.Type {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(f.Types, e.Type)
 }
 
 // EventPage is a page of events, in the order of their positions.

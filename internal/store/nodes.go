@@ -61,7 +61,7 @@ func (s *Store) LinkNode(ctx context.Context, id uuid.UUID, name string) (*NodeL
 	if err != nil {
 		return nil, fmt.Errorf("connect node: %w", err)
 	}
-	l := &NodeLink{conn: conn, id: id, name: name, lock: int64(binary.BigEndian.Uint64(id[8:]))} //nolint:gosec // all 64 bits are meant
+	l := &NodeLink{conn: conn, id: id, name: name, lock: int64(binary.BigEndian.Uint64(id[8:]))}
 	// Not the waiting form: after a cut the old connection may still hold it, and
 	// the beat alone keeps the node alive meanwhile.
 	if _, err := conn.Exec(ctx, "select pg_try_advisory_lock($1)", l.lock); err != nil {

@@ -53,9 +53,7 @@ func TestARecordMovesTheDeliveryOnAndKeepsItsAttempt(t *testing.T) {
 		t.Errorf("finished at %v", got.FinishedAt())
 	}
 	var types []string
-	for _, e := range d.events() {
-		types = append(types, e)
-	}
+	types = append(types, d.events()...)
 	if diff := cmp.Diff([]string{"accepted", "sent"}, types); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}

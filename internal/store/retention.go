@@ -67,9 +67,9 @@ func (s *Store) Expire(ctx context.Context, endedBefore, now time.Time, batch in
 // firstIDAt returns the smallest UUIDv7 of an instant.
 func firstIDAt(t time.Time) uuid.UUID {
 	var id uuid.UUID
-	ms := uint64(max(t.UnixMilli(), 0)) //nolint:gosec // not negative
+	ms := uint64(max(t.UnixMilli(), 0))
 	for i := range 6 {
-		id[i] = byte(ms >> (40 - 8*i)) //nolint:gosec // the low byte is meant
+		id[i] = byte(ms >> (40 - 8*i))
 	}
 	id[6], id[8] = 0x70, 0x80
 	return id

@@ -157,7 +157,7 @@ func TestTheStatusViewSaysWhatTheAPISays(t *testing.T) {
 		notify.Waiting, notify.Queued, notify.Sending, notify.Uncertain, notify.Sent, notify.Failed, notify.Delivered, notify.Read,
 		notify.Lapsed, notify.Canceled, notify.Blocked,
 	}
-	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same cases each time
+	random := rand.New(rand.NewPCG(1, 2))
 	const bodyOf = `{"project":"default","mode":"%","to":{"sms":"+14155550100","push":[{"provider":"fcm","token":"a"},{"provider":"fcm","token":"b"}]},
 		"chain":[{"channel":"push"},{"channel":"sms"}],"content":{"body":"b"}}`
 	seen := map[notify.Status]bool{}

@@ -130,7 +130,9 @@ func TestFollowersMissNothingAndSeeNothingTwice(t *testing.T) {
 			rt.Fatal(err)
 		}
 		filters := []store.EventFilter{
-			{Project: "acme", After: base}, {Project: "acme", After: base}, {Project: "other", After: base},
+			{Project: "acme", After: base},
+			{Project: "acme", After: base},
+			{Project: "other", After: base},
 			{Project: "acme", Notification: first[0].Notification, After: base},
 		}
 		written := make(chan struct{})

@@ -80,5 +80,5 @@ func (p *WebPush) checkSubscription(m *channels.Message) *channels.CheckError {
 // multiple of recordStep. Bodies of the full 4096 bytes are too much for push
 // services that hand messages on to another.
 func recordSize(n int) uint32 {
-	return uint32((n + recordOverhead + recordStep - 1) / recordStep * recordStep) //nolint:gosec // at most 4096
+	return uint32((n + recordOverhead + recordStep - 1) / recordStep * recordStep)
 }

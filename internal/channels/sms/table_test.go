@@ -13,7 +13,7 @@ import (
 // refusal is an answer of Twilio's with a code, whose message quotes the number
 // and the text as the vendor's do.
 func refusal(status, code int, want channels.Result) channeltest.Case {
-	want.HTTPStatus, want.Code = status, fmt.Sprint(code)
+	want.HTTPStatus, want.Code = status, strconv.Itoa(code)
 	return channeltest.Case{
 		Name: fmt.Sprintf("%d %d", status, code), Status: status, Want: want,
 		Body: fmt.Sprintf(`{"code":%d,"message":"'%s' cannot get 'api: 3 of 5 pods are down'","more_info":"https://www.twilio.com/docs/errors/%d","status":%d}`,
@@ -24,7 +24,7 @@ func refusal(status, code int, want channels.Result) channeltest.Case {
 // failure is a message that Twilio made and that failed at once, for a code that
 // otherwise comes with a status callback.
 func failure(code int, want channels.Result) channeltest.Case {
-	want.HTTPStatus, want.Code, want.MessageID = http.StatusCreated, fmt.Sprint(code), messageSID
+	want.HTTPStatus, want.Code, want.MessageID = http.StatusCreated, strconv.Itoa(code), messageSID
 	return channeltest.Case{
 		Name: fmt.Sprintf("failed at once with %d", code), Status: http.StatusCreated, Want: want,
 		Body: fmt.Sprintf(`{"sid":%q,"status":"failed","error_code":%d,"error_message":"no route to %s","to":%q}`,

@@ -59,7 +59,7 @@ func TestMetaPassesTheSuite(t *testing.T) {
 // refused is an answer of Meta's with a code, whose details quote the recipient
 // beside the words given.
 func refused(status, code int, details string, want channels.Result) channeltest.Case {
-	want.HTTPStatus, want.Code = status, fmt.Sprint(code)
+	want.HTTPStatus, want.Code = status, strconv.Itoa(code)
 	return channeltest.Case{
 		Name: fmt.Sprintf("%d %d %s", status, code, details), Status: status, Want: want,
 		Body: fmt.Sprintf(`{"error":{"message":"(#%d) failed for %s","type":"OAuthException","code":%d,`+
@@ -185,7 +185,7 @@ func TestMetaPostsTextAndTemplates(t *testing.T) {
 	numbered := map[string]string{}
 	var inOrder []any
 	for i := 1; i <= 11; i++ {
-		numbered[fmt.Sprint(i)] = fmt.Sprintf("text %d", i)
+		numbered[strconv.Itoa(i)] = fmt.Sprintf("text %d", i)
 		inOrder = append(inOrder, text(fmt.Sprintf("text %d", i)))
 	}
 	for _, c := range []struct {

@@ -119,13 +119,13 @@ func twilioTable() []channeltest.Case {
 	var out []channeltest.Case
 	for _, row := range rows {
 		refused := row.want
-		refused.HTTPStatus, refused.Code = http.StatusBadRequest, fmt.Sprint(row.code)
+		refused.HTTPStatus, refused.Code = http.StatusBadRequest, strconv.Itoa(row.code)
 		out = append(out, channeltest.Case{
 			Name: fmt.Sprintf("400 %d", row.code), Status: http.StatusBadRequest, Want: refused,
 			Body: fmt.Sprintf(`{"code":%d,"message":"'whatsapp:%s' cannot get 'api: 3 of 5 pods are down'","status":400}`, row.code, ana),
 		})
 		failed := row.want
-		failed.HTTPStatus, failed.Code, failed.MessageID = http.StatusCreated, fmt.Sprint(row.code), messageSID
+		failed.HTTPStatus, failed.Code, failed.MessageID = http.StatusCreated, strconv.Itoa(row.code), messageSID
 		out = append(out, channeltest.Case{
 			Name: fmt.Sprintf("failed at once with %d", row.code), Status: http.StatusCreated, Want: failed,
 			Body: fmt.Sprintf(`{"sid":%q,"status":"undelivered","error_code":%d,"to":"whatsapp:%s"}`, messageSID, row.code, ana),

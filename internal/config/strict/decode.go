@@ -3,6 +3,7 @@ package strict
 import (
 	"encoding"
 	"fmt"
+	"maps"
 	"reflect"
 	"regexp"
 	"strings"
@@ -130,13 +131,13 @@ func (d *decoder) value(n *yaml.Node, path string, v reflect.Value) {
 		}
 		v = v.Elem()
 	}
-	if u, ok := v.Addr().Interface().(yaml.Unmarshaler); ok {
+	if u, ok := reflect.TypeAssert[yaml.Unmarshaler](v.Addr()); ok {
 		if err := u.UnmarshalYAML(n); err != nil {
 			d.add(n, path, "%s", lineless(err))
 		}
 		return
 	}
-	_, text := v.Addr().Interface().(encoding.TextUnmarshaler)
+	_, text := reflect.TypeAssert[encoding.TextUnmarshaler](v.Addr())
 	switch kind := v.Kind(); {
 	case text:
 		d.scalar(n, path, v)
@@ -171,9 +172,7 @@ func Fields(v reflect.Value) map[string]reflect.Value {
 		name, options, _ := strings.Cut(v.Type().Field(i).Tag.Get("yaml"), ",")
 		switch {
 		case options == "inline" && v.Field(i).Kind() == reflect.Struct:
-			for inner, f := range Fields(v.Field(i)) {
-				fields[inner] = f
-			}
+			maps.Copy(fields, Fields(v.Field(i)))
 		case name != "" && name != "-":
 			fields[name] = v.Field(i)
 		}

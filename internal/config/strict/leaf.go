@@ -40,8 +40,8 @@ func leaves(path string, v reflect.Value) []Leaf {
 			continue
 		}
 		f := v.Field(i)
-		_, isSecret := f.Interface().(secret.Value)
-		_, isText := f.Addr().Interface().(encoding.TextUnmarshaler)
+		_, isSecret := reflect.TypeAssert[secret.Value](f)
+		_, isText := reflect.TypeAssert[encoding.TextUnmarshaler](f.Addr())
 		switch {
 		case isSecret || isText:
 			out = append(out, Leaf{Path: join(path, name), Secret: isSecret, value: f})
