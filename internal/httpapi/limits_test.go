@@ -39,6 +39,13 @@ func (s *tokens) TakeTokens(_ context.Context, asks []resilience.Ask) ([]resilie
 	return grants, nil
 }
 
+// forget makes every key full again.
+func (s *tokens) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.keys)
+}
+
 // refusals notes what an API tells of requests that it refused.
 type refusals struct {
 	mu     sync.Mutex
@@ -211,10 +218,10 @@ func TestAKeysOwnLimitIsSetAndTakenBack(t *testing.T) {
 		t.Errorf("limit %s, want the configured 50 again", got)
 	}
 	for body, want := range map[string]string{
-		`{}`:                        "/limits required",
-		`{"limits":{}}`:             "/limits required",
-		`{"limits":{"sends":null}}`: "/limits unknown_member",
-		`{"limits":{"read":{"per_second":1}}}`:            "/limits/read range",
+		`{}`:                                   "/limits required",
+		`{"limits":{}}`:                        "/limits required",
+		`{"limits":{"sends":null}}`:            "/limits unknown_member",
+		`{"limits":{"read":{"per_second":1}}}`: "/limits/read range",
 		`{"limits":{"write":{"per_second":-1,"burst":1}}}`: "/limits/write range",
 	} {
 		if got := places(s.do(t, "PATCH", target, body).problem(422, "invalid_request")); !cmp.Equal(got, []string{want}) {
