@@ -55,6 +55,7 @@ type App struct {
 	pacer      *resilience.Pacer
 	metrics    *telemetry.Metrics
 	api        *httpapi.API
+	callers    *callers
 	events     *stream.Hub
 	listener   net.Listener
 	draining   atomic.Bool
@@ -105,6 +106,7 @@ func New(o Options) (a *App, err error) {
 	a.addAccounts(registry)
 	a.metrics.CollectQueues(a.queues)
 	a.events = stream.New(a.store, stream.Config{Log: o.Logger})
+	a.callers = newCallers(a.store, a.metrics, o.Logger)
 	a.api = httpapi.New(a.apiConfig())
 	return a, nil
 }
@@ -146,6 +148,7 @@ func (a *App) Run(ctx context.Context) error {
 	scopes := dispatch.Scopes{Member: a.member, Store: a.store, Logger: a.log}
 	parts.Go(func() { scopes.Run(workCtx) })
 	parts.Go(func() { a.pacer.Run(workCtx) })
+	parts.Go(func() { a.callers.run(workCtx) })
 	parts.Go(func() { a.events.Run(workCtx) })
 	a.log.InfoContext(ctx, "started", slog.String("listen", a.Addr().String()), slog.String("mode", string(a.o.Mode)),
 		slog.String("version", a.o.Version), slog.String("node", a.dispatcher.Node().String()), slog.Bool("hold", a.o.Hold))

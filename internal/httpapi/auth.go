@@ -20,7 +20,7 @@ import (
 const (
 	ScopeSend  = "send"  // accept and stop notifications
 	ScopeRead  = "read"  // see notifications and channels
-	ScopeAdmin = "admin" // manage keys, see the backlog of all projects
+	ScopeAdmin = "admin" // manage keys, operate channels, see the backlog of all projects
 )
 
 // bearer is the name of the security scheme.

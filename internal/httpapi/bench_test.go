@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/notification-dispatcher/dispatcher/internal/httpapi"
+	"github.com/notification-dispatcher/dispatcher/internal/resilience"
 	"github.com/notification-dispatcher/dispatcher/internal/store"
 )
 
@@ -28,6 +29,26 @@ func (n nowhere) WriteHeader(int)             {}
 func BenchmarkPost(b *testing.B) {
 	f := newFake()
 	api := httpapi.New(httpapi.Config{Accept: sink{}, Store: f, Keys: f, Accounts: f})
+	b.ReportAllocs()
+	for b.Loop() {
+		r, err := http.NewRequestWithContext(b.Context(), http.MethodPost, "/v1/notifications", strings.NewReader(good))
+		if err != nil {
+			b.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer dsp_all")
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Idempotency-Key", "k")
+		api.ServeHTTP(nowhere{http.Header{}}, r)
+	}
+}
+
+// BenchmarkLimits is what the limits add to a request whose key has tokens
+// leased: compare with BenchmarkPost.
+func BenchmarkLimits(b *testing.B) {
+	f := newFake()
+	limits := limitsOf(running(b, &tokens{keys: map[string]*resilience.GCRA{}}), 1_000_000)
+	limits.Classes[store.ClassWrite] = resilience.Limit{PerSecond: resilience.MaxPerSecond, Burst: resilience.MaxBurst}
+	api := httpapi.New(httpapi.Config{Accept: sink{}, Store: f, Keys: f, Accounts: f, Limits: limits})
 	b.ReportAllocs()
 	for b.Loop() {
 		r, err := http.NewRequestWithContext(b.Context(), http.MethodPost, "/v1/notifications", strings.NewReader(good))

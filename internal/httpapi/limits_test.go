@@ -39,6 +39,13 @@ func (s *tokens) TakeTokens(_ context.Context, asks []resilience.Ask) ([]resilie
 	return grants, nil
 }
 
+// forget makes every key full again.
+func (s *tokens) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.keys)
+}
+
 // refusals notes what an API tells of requests that it refused.
 type refusals struct {
 	mu     sync.Mutex

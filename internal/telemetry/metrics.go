@@ -29,6 +29,7 @@ type Metrics struct {
 	requests      *prometheus.CounterVec
 	requestTimes  *prometheus.HistogramVec
 	queueFailures prometheus.Counter
+	limited       map[string]prometheus.Counter // by class of route
 }
 
 // channelMetrics are the series of one channel.
@@ -51,6 +52,7 @@ func New(version string) *Metrics {
 		WithLabelValues(version, runtime.Version()).Set(1)
 	m.countNotifications()
 	m.countDeliveries()
+	m.countLimits()
 	m.breakers = gauge(m.registry, "breaker_state", "1 for the state that the breaker of an account is in, 0 for the others.", "account", "state")
 	m.transitions = counter(m.registry, "breaker_transitions_total", "Changes of an account's breaker, as this process saw them.", "account", "to")
 	m.requests = counter(m.registry, "http_requests_total", "HTTP requests answered.", "route", "method", "code")

@@ -65,6 +65,7 @@ func TestEverySeriesThatCanBeKnownBeginsAtZero(t *testing.T) {
 		`dispatcher_breaker_state{account="twilio-main",state="closed"} 1`,
 		`dispatcher_breaker_state{account="twilio-main",state="open"} 0`,
 		`dispatcher_breaker_transitions_total{account="twilio-main",to="half_open"} 0`,
+		`dispatcher_rate_limited_total{class="unauthenticated"} 0`,
 	)
 	for prefix, n := range map[string]int{
 		"dispatcher_notifications_accepted_total{": 4,
@@ -90,6 +91,9 @@ func TestEachMethodCountsInItsOwnSeries(t *testing.T) {
 	m.Fallback(notify.Push, notify.SMS, "overdue: breaker_open")
 	m.Fallback(notify.Push, notify.SMS, "whatever else")
 	m.Breaker("fcm-main", telemetry.BreakerOpen)
+	m.Limited("write", 3)
+	m.Limited("whatever else", 1)
+	m.CollectLimits(func() telemetry.Limits { return telemetry.Limits{Local: 1, Exchanges: 3, Failures: 2} })
 	m.Request("POST /v1/notifications", "POST", 202, time.Millisecond)
 	m.Request("", "BREW", 404, time.Millisecond)
 	m.Request("/", "BREW", 404, time.Millisecond)
@@ -106,6 +110,10 @@ func TestEachMethodCountsInItsOwnSeries(t *testing.T) {
 		`dispatcher_breaker_state{account="fcm-main",state="closed"} 0`,
 		`dispatcher_breaker_state{account="fcm-main",state="open"} 1`,
 		`dispatcher_breaker_transitions_total{account="fcm-main",to="open"} 1`,
+		`dispatcher_rate_limited_total{class="write"} 3`,
+		`dispatcher_rate_limit_local_total 1`,
+		`dispatcher_rate_limit_exchanges_total 3`,
+		`dispatcher_rate_limit_exchange_failures_total 2`,
 		`dispatcher_http_requests_total{code="202",method="POST",route="POST /v1/notifications"} 1`,
 		`dispatcher_http_requests_total{code="404",method="other",route="unmatched"} 2`,
 	)
@@ -121,6 +129,8 @@ func TestNilMetricsCountNothingAndDoNotPanic(t *testing.T) {
 	m.AddAccount("a")
 	m.Breaker("a", telemetry.BreakerOpen)
 	m.Request("/", "GET", 200, 0)
+	m.Limited("write", 1)
+	m.CollectLimits(nil)
 	m.CollectQueues(nil)
 }
 
