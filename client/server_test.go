@@ -233,7 +233,10 @@ func TestListReadsPageAfterPage(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("listed %v, want %v", got, want)
 	}
-	for range s.List(t.Context(), client.Filter{PageSize: 3}) {
+	for _, err := range s.List(t.Context(), client.Filter{PageSize: 3}) {
+		if err != nil {
+			t.Error(err)
+		}
 		break // must be possible
 	}
 	for _, err := range s.List(t.Context(), client.Filter{Status: "nonsense"}) {

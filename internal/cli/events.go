@@ -113,7 +113,7 @@ func (q *eventsQuery) stream(ctx context.Context, w io.Writer, a *api) error {
 		})
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // the person ended it
 		case printing != nil, refused(err), last == "":
 			return err
 		}

@@ -75,7 +75,7 @@ func (r batchRow) String() string {
 	text := fmt.Sprintf("%d refused (%s)", r.Index, r.Error.Code)
 	var textSb76 strings.Builder
 	for _, f := range r.Error.Errors {
-		textSb76.WriteString(fmt.Sprintf(" %s: %s", first(f.Parameter, f.Pointer, "/"), f.Detail))
+		fmt.Fprintf(&textSb76, " %s: %s", first(f.Parameter, f.Pointer, "/"), f.Detail)
 	}
 	text += textSb76.String()
 	return text

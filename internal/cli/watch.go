@@ -134,7 +134,7 @@ func poll(ctx context.Context, a *api, id string) (answer []byte, pause time.Dur
 	case err == nil:
 		return answer, watchEvery, nil
 	case ctx.Err() != nil:
-		return nil, watchEvery, nil
+		return nil, watchEvery, nil //nolint:nilerr // the person ended it
 	case !answered:
 		return nil, 0, err
 	case problem.Status == http.StatusTooManyRequests, problem.Status >= http.StatusInternalServerError:

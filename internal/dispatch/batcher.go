@@ -94,7 +94,6 @@ func (b *batcher[T, R]) run(ctx context.Context) {
 	var held []request[T, R]
 	for {
 		batch := held
-		held = nil
 		if len(batch) == 0 {
 			select {
 			case r := <-b.in:

@@ -237,7 +237,7 @@ func (d *Dispatcher) startQueue(ctx context.Context) error {
 	for {
 		err := d.queue.client.Start(ctx)
 		if err == nil || ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // stopped before it began
 		}
 		if store.Classify(err) != store.Transient {
 			return fmt.Errorf("start queue: %w", err)

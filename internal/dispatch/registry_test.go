@@ -137,7 +137,8 @@ func TestFlightsLeaveADestinationAQuarter(t *testing.T) {
 	t.Parallel()
 	f := newFlights()
 	take := func(destination string) bool { return f.take(notify.Email, destination, 8) == "" }
-	if !take("slow") || !take("slow") || take("slow") {
+	first, second, third := take("slow"), take("slow"), take("slow")
+	if !first || !second || third {
 		t.Error("a destination must hold a quarter of 8")
 	}
 	for range 6 {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestBadRequestsAreRefusedByNameAndStoreNothing(t *testing.T) {
+func TestBadRequestsAreRefusedByNameAndStoreNothing(t *testing.T) { //nolint:tparallel // they share what must stay empty
 	t.Parallel()
 	c := newCluster(t)
 	n := c.serve(t)

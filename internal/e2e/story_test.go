@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,12 +39,12 @@ func (s *story) String() string {
 	text := fmt.Sprintf("%s, step %d (%s), %s %s;", s.reference, s.step, s.channel, s.status, s.because)
 	var textSb39 strings.Builder
 	for _, a := range s.attempts {
-		textSb39.WriteString(fmt.Sprintf(" attempt %d %s duplicate=%t %q;", a.n, a.outcome, a.duplicate, a.detail))
+		fmt.Fprintf(&textSb39, " attempt %d %s duplicate=%t %q;", a.n, a.outcome, a.duplicate, a.detail)
 	}
 	text += textSb39.String()
 	var textSb42 strings.Builder
 	for _, m := range s.calls {
-		textSb42.WriteString(fmt.Sprintf(" call at %s answered %+v;", m.ReceivedAt.Format(time.TimeOnly), m.Answer))
+		fmt.Fprintf(&textSb42, " call at %s answered %+v;", m.ReceivedAt.Format(time.TimeOnly), m.Answer)
 	}
 	text += textSb42.String()
 	return text

@@ -180,7 +180,7 @@ func (a *API) jsonBatch(hc huma.Context, w http.ResponseWriter, trace string) *P
 func decodeBatch(body []byte) (defaults, []batchRow, *Problem) {
 	var given defaults
 	var rows []batchRow
-	wrong := func(pointer, code, detail string) (defaults, []batchRow, *Problem) {
+	wrong := func(pointer, code, detail string) (defaults, []batchRow, *Problem) { //nolint:unparam // shaped to be returned
 		return nil, nil, bodyProblem([]notify.Problem{{Pointer: pointer, Code: code, Detail: detail}})
 	}
 	if !jsontext.Value(body).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) {

@@ -54,7 +54,7 @@ func (b *batchRun) leave(ctx context.Context) {
 		results = b.next
 	}
 	if err := b.api.batches.LeaveBatch(ctx, b.batch, results); err != nil {
-		b.api.batchProblem(ctx, err) // logged; the lease runs out by itself
+		_ = b.api.batchProblem(ctx, err) // logged; the lease runs out by itself
 	}
 }
 
@@ -77,8 +77,8 @@ func (b *batchRun) part(ctx context.Context, rows []batchRow) ([]byte, *Problem)
 	}
 	results := b.decideAllowed(ctx, first, rows, prints)
 	lines := encodeResults(results)
-	if ctx.Err() != nil {
-		return nil, b.api.storeProblem(ctx, ctx.Err())
+	if err := ctx.Err(); err != nil {
+		return nil, b.api.storeProblem(ctx, err)
 	}
 	if b.key == "" || b.undecided != nil {
 		return lines, nil

@@ -85,7 +85,7 @@ type lineReader struct {
 func (l *lineReader) defaults() (defaults, *Problem) {
 	row, err := l.next()
 	if err != nil {
-		return nil, nil // told when the rows are read
+		return nil, nil //nolint:nilerr // told when the rows are read
 	}
 	var given jsontext.Value
 	if !row.tooLong && jsontext.Value(row.raw).IsValid() && jsontext.Value(row.raw).Kind() == jsontext.KindBeginObject {

@@ -259,7 +259,7 @@ func TestALongBatchIsWorkedThroughInLittleMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close()
+	defer resp.Body.Close() //nolint:errcheck // only read
 	if early := body.read.Load(); resp.StatusCode != http.StatusOK || early > 15<<20 {
 		t.Errorf("status %d after %d bytes: the answer has to begin while the body arrives", resp.StatusCode, early)
 	}

@@ -127,7 +127,7 @@ func (a *API) openStream(w http.ResponseWriter, r *http.Request, f store.EventFi
 	if err := out.control.SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return err
 	}
-	if err := a.pump(ctx, r.Header.Get("Authorization"), sub, out); err != nil && !errors.Is(err, context.Canceled) {
+	if err := a.pump(ctx, r.Header.Get("Authorization"), sub, out); !errors.Is(err, context.Canceled) {
 		a.log.DebugContext(ctx, "event stream ended", slog.Any("error", err))
 	}
 	return nil

@@ -44,11 +44,10 @@ func idempotencyKey(lines []string) (string, *Problem) {
 	default:
 		return "", parameterProblem(name, notify.CodeDuplicate, "must be there only once")
 	}
-	key, ok := lines[0], true
+	key := lines[0]
+	ok := !strings.ContainsAny(key, `",;\ `)
 	if inner, quoted := strings.CutPrefix(key, `"`); quoted {
 		key, ok = unquote(inner)
-	} else {
-		ok = !strings.ContainsAny(key, `",;\ `)
 	}
 	for i := range len(key) {
 		ok = ok && key[i] >= ' ' && key[i] < 0x7f

@@ -3,7 +3,10 @@
 // It imports nothing else of the project and does no I/O.
 package notify
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // Channel is what a person receives a notification on.
 type Channel string

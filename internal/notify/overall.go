@@ -43,8 +43,9 @@ func endOrder(s Status) int {
 		return 2
 	case Blocked:
 		return 1
+	default:
+		return 0
 	}
-	return 0
 }
 
 // Overall derives the status of a notification from its deliveries, grouped by

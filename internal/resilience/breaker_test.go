@@ -183,11 +183,12 @@ func TestBreakerHalfOpen(t *testing.T) {
 	t.Run("opens again after a failure, for longer each time", func(t *testing.T) {
 		x := newBench(t)
 		x.halfOpen()
-		for i, want := range []time.Duration{60, 120, 240, 300, 300} {
+		for i, seconds := range []int{60, 120, 240, 300, 300} {
+			want := time.Duration(seconds) * time.Second
 			x.call(success) // one is not enough
 			got := x.call(failure)
-			if d := got.Until.Sub(x.now); d != want*time.Second || got.Reason != resilience.ReasonProbeFailed {
-				t.Errorf("open time %d is %v (%s), want %v", i+2, d, got.Reason, want*time.Second)
+			if d := got.Until.Sub(x.now); d != want || got.Reason != resilience.ReasonProbeFailed {
+				t.Errorf("open time %d is %v (%s), want %v", i+2, d, got.Reason, want)
 			}
 			x.now = got.Until
 		}

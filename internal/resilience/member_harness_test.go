@@ -3,7 +3,6 @@ package resilience_test
 import (
 	"context"
 	"errors"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,7 +16,6 @@ var errLost = errors.New("connection reset")
 // and gates, whose clock is another one.
 type cluster struct {
 	t      *testing.T
-	mu     sync.Mutex
 	now    time.Time
 	shared *simulation.Shared
 	nodes  []*process

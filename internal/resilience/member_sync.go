@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// KindRamp: the breaker closed a moment ago, and calls are let through a few at
-// a time.
+// KindRamp says that the breaker closed a moment ago, and that calls are let
+// through a few at a time.
 const KindRamp Kind = "ramp"
 
 // maxFlush bounds how many scopes one flush hands in; those with failures first.

@@ -61,7 +61,7 @@ func do(t *testing.T, client *http.Client, method, target, body string, headers 
 	if err != nil {
 		return answer{}, err
 	}
-	defer resp.Body.Close()
+	defer resp.Body.Close() //nolint:errcheck // only read
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return answer{}, err
@@ -111,7 +111,7 @@ func trySMS(t *testing.T, s *sandbox.Server, to, body string, pairs ...string) (
 	if err != nil {
 		return answer{}, err
 	}
-	defer resp.Body.Close()
+	defer resp.Body.Close() //nolint:errcheck // only read
 	b, err := io.ReadAll(resp.Body)
 	return answer{resp.StatusCode, resp.Header, string(b)}, err
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"embed"
 	"html/template"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strconv"
@@ -73,7 +74,7 @@ func (l *messageLog) lastSeq() int64 {
 func (s *Server) render(w http.ResponseWriter, name string, data any) {
 	var out bytes.Buffer
 	if err := pageTemplates.ExecuteTemplate(&out, name, data); err != nil {
-		s.cfg.Logger.Error("page could not be rendered", "error", err)
+		s.cfg.Logger.Error("page could not be rendered", slog.Any("error", err))
 		problem(w, http.StatusInternalServerError, "internal", "", "the page could not be rendered")
 		return
 	}
@@ -104,7 +105,7 @@ func (s *Server) getMail(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) getStatic(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-cache")
-	http.ServeFileFS(w, r, pageFiles, "static/"+r.PathValue("file"))
+	http.ServeFileFS(w, r, pageFiles, "static/"+r.PathValue("file")) //nolint:gosec // an embedded file system has no outside
 }
 
 func isJSON(s string) bool {

@@ -76,6 +76,7 @@ func (w *world) checkRepeat(c *call) {
 			unknown++
 		case "":
 			w.breaks("I2", "%s is sent while another call of it is under way", c.d)
+		default: // may be tried again
 		}
 	}
 	switch {

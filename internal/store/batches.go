@@ -14,7 +14,7 @@ import (
 // its last part. After a crash another may take over then.
 const BatchLease = time.Minute
 
-// ErrBatchLost: the lease of a batch ran out and somebody else has it.
+// ErrBatchLost means that the lease of a batch ran out and somebody else has it.
 var ErrBatchLost = errors.New("batch is run by another")
 
 // BatchRunningError says that somebody else runs the batch.

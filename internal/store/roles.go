@@ -9,10 +9,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// ErrNoRole: there is no such role in the database.
+// ErrNoRole means that there is no such role in the database.
 var ErrNoRole = errors.New("no such database role")
 
-// ErrBadProject: the name of the project is none.
+// ErrBadProject means that the name of the project is none.
 var ErrBadProject = errors.New("a project is 1 to 63 lower case letters, digits, hyphens and underscores")
 
 var projectShape = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`)

@@ -13,7 +13,7 @@ import (
 // MaxKeyOverlap is the longest time for which a key and its successor both work.
 const MaxKeyOverlap = 7 * 24 * time.Hour
 
-// ErrKeyEnded: the key is revoked or has expired.
+// ErrKeyEnded means that the key is revoked or has expired.
 var ErrKeyEnded = errors.New("key has ended")
 
 const endSoon = `

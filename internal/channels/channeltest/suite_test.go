@@ -146,7 +146,7 @@ func TestSuiteOverHTTP2(t *testing.T) {
 	channeltest.Run(t, s)
 }
 
-func TestSuiteFindsFlaws(t *testing.T) {
+func TestSuiteFindsFlaws(t *testing.T) { //nolint:tparallel // its children are processes
 	if os.Getenv("CHANNELTEST_FLAW") != "" {
 		t.Skip("inside the run with a flaw")
 	}

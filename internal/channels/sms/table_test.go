@@ -3,6 +3,7 @@ package sms
 import (
 	"fmt"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/notification-dispatcher/dispatcher/internal/channels"

@@ -100,7 +100,7 @@ var mutants = []mutant{
 // lives is how many worlds a mutant may live through.
 const lives = "1500"
 
-func TestMutantsAreFound(t *testing.T) {
+func TestMutantsAreFound(t *testing.T) { //nolint:tparallel // builds first
 	if testing.Short() {
 		t.Skip("builds a test binary for each mutant")
 	}
