@@ -1,7 +1,7 @@
 package app
 
 import (
-	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -35,7 +35,7 @@ func TestManyHeldScopesAreNamedAFewAtATime(t *testing.T) {
 	w, now := &heldWatch{}, time.Now()
 	var held []store.Held
 	for i := range heldLines + 5 {
-		held = append(held, store.Held{Scope: fmt.Sprint(i)})
+		held = append(held, store.Held{Scope: strconv.Itoa(i)})
 	}
 	for _, want := range []int{heldLines, 5, 0} {
 		if got := w.news(held, now); len(got) != want {
