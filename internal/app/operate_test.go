@@ -53,7 +53,7 @@ func (c *cluster) resumed(decided time.Time, held, before int) {
 
 const text = `{"to":{"sms":"+15005550006"},"chain":[{"channel":"sms"}],"content":{"body":"hello"}}`
 
-func TestAnOperatorsDecisionsHoldInEveryProcess(t *testing.T) { //nolint:tparallel // one cluster, one decision after the other
+func TestAnOperatorsDecisionsHoldInEveryProcess(t *testing.T) { //nolint:tparallel // its parts are one story
 	t.Parallel()
 	c := newCluster(t)
 	hook := `{"to":{"webhook":{"url":"` + c.sandbox.HTTPURL() + `/webhook/x"}},"chain":[{"channel":"webhook"}],"content":{"body":"hello"}}`

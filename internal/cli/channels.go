@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/notification-dispatcher/dispatcher/internal/notify"
 )
 
@@ -100,7 +102,7 @@ func (c *channelView) rows() [][]string {
 	if c.Paused != nil {
 		name += " (paused)"
 		if c.Paused.By != "" {
-			name = string(c.Channel) + " (paused by " + c.Paused.By + ")"
+			name = string(c.Channel) + " (paused by " + byName(c.Paused.By) + ")"
 		}
 	}
 	queued, waiting := strconv.FormatInt(c.Backlog.Queued, 10), waitingText(c.Backlog.Waiting)
@@ -133,7 +135,7 @@ func (s *scopeView) breaker() string {
 	case s.Breaker.Forced:
 		text += ", forced"
 		if s.Breaker.ForcedBy != "" {
-			text += " by " + s.Breaker.ForcedBy
+			text += " by " + byName(s.Breaker.ForcedBy)
 		}
 		if !s.Breaker.ForcedUntil.IsZero() {
 			text += " until " + s.Breaker.ForcedUntil.UTC().Format(time.RFC3339)
@@ -142,6 +144,15 @@ func (s *scopeView) breaker() string {
 		text += " (" + s.Breaker.Because + ")"
 	}
 	return text
+}
+
+// byName leaves out the key's id behind its name, which history shows.
+func byName(by string) string {
+	i := strings.LastIndex(by, " (")
+	if i < 0 || !strings.HasSuffix(by, ")") || uuid.Validate(by[i+2:len(by)-1]) != nil {
+		return by
+	}
+	return by[:i]
 }
 
 func (s *scopeView) gate() string {

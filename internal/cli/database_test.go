@@ -67,6 +67,11 @@ func TestKeysAreMadeListedAndRevoked(t *testing.T) {
 	if strings.Contains(r.stdout, made.Key) {
 		t.Error("the list shows a key's secret")
 	}
+	run(t, env, "keys", "limit", made.ID, "--write", "100/s", "--read", "30/m,7").want(t, 0, "read 30/m,7; write 100/s,1000")
+	run(t, env, "keys", "limit", made.ID, "--write", "default").want(t, 0, "limits of "+made.ID+": read 30/m,7\n")
+	run(t, env, "keys", "limit", "01937f00-0000-7000-8000-00000000dead", "--read", "1/h").want(t, 1, "there is no key")
+	run(t, env, "keys", "list", "--project", "shop").want(t, 0, "read 30/m,7", "none")
+	run(t, env, "keys", "list", "--project", "shop", "--json").want(t, 0, `"per_second": 0.5`)
 	run(t, env, "keys", "revoke", made.ID).want(t, 0, "revoked "+made.ID)
 	run(t, env, "keys", "revoke", made.ID).want(t, 0)
 	run(t, env, "keys", "list", "--project", "shop").want(t, 0, "revoked")

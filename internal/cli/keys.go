@@ -17,7 +17,7 @@ import (
 
 func keysCommand() command {
 	return command{
-		name: "keys", summary: "create, list, rotate and revoke API keys, in the database",
+		name: "keys", summary: "create, list, limit, rotate and revoke API keys, in the database",
 		sub: []command{
 			{
 				name: "create", summary: "make an API key and print it, once",
@@ -27,8 +27,14 @@ func keysCommand() command {
 			{name: "list", summary: "list API keys", setup: keysList},
 			{
 				name: "rotate", args: "ID", summary: "replace an API key, and let the old one work for a while",
-				details: "The new key has the name and scopes of the old one. It goes to standard output and cannot be shown again.",
+				details: "The new key has the name, scopes and limits of the old one. It goes to standard output and cannot be shown again.",
 				setup:   keysRotate,
+			},
+			{
+				name: "limit", args: "ID", summary: "give an API key limits of its own, or the configured ones back",
+				details: `A limit is a rate and how many may come at once: 100/s,2000, or 30/m,10. Without the second it is what comes back
+in ten seconds. "default" takes the key's own limit back. Every process notices within a second.`,
+				setup: keysLimit,
 			},
 			{
 				name: "revoke", args: "ID", summary: "end an API key",
@@ -41,22 +47,27 @@ func keysCommand() command {
 
 // keyView is an API key as it is printed.
 type keyView struct {
-	ID         uuid.UUID `json:"id"`
-	Project    string    `json:"project"`
-	Name       string    `json:"name"`
-	Scopes     []string  `json:"scopes"`
-	Hint       string    `json:"hint"`
-	Key        string    `json:"key,omitzero"` // only when it is made
-	CreatedAt  time.Time `json:"created_at"`
-	ExpiresAt  time.Time `json:"expires_at,omitzero"`
-	RevokedAt  time.Time `json:"revoked_at,omitzero"`
-	LastUsedAt time.Time `json:"last_used_at,omitzero"`
+	ID         uuid.UUID                      `json:"id"`
+	Project    string                         `json:"project"`
+	Name       string                         `json:"name"`
+	Scopes     []string                       `json:"scopes"`
+	Hint       string                         `json:"hint"`
+	Key        string                         `json:"key,omitzero"` // only when it is made
+	CreatedAt  time.Time                      `json:"created_at"`
+	ExpiresAt  time.Time                      `json:"expires_at,omitzero"`
+	RevokedAt  time.Time                      `json:"revoked_at,omitzero"`
+	LastUsedAt time.Time                      `json:"last_used_at,omitzero"`
+	Limits     map[store.RouteClass]limitView `json:"limits,omitempty"`
+
+	LastRefusedAt   time.Time `json:"last_refused_at,omitzero"`
+	RefusedLastHour int64     `json:"refused_last_hour,omitzero"`
 }
 
 func viewKey(k store.APIKey) keyView {
 	return keyView{
 		ID: k.ID, Project: k.Project, Name: k.Name, Scopes: k.Scopes, Hint: k.Hint,
 		CreatedAt: k.CreatedAt.UTC(), ExpiresAt: k.ExpiresAt.UTC(), RevokedAt: k.RevokedAt.UTC(), LastUsedAt: k.LastUsedAt.UTC(),
+		Limits: viewLimits(k.Limits), LastRefusedAt: k.LastRefusedAt.UTC(), RefusedLastHour: k.RefusedLastHour,
 	}
 }
 
@@ -158,11 +169,11 @@ func printKeys(e *env, keys []store.APIKey, asJSON bool) error {
 		}
 		return writeJSON(e.stdout, out)
 	}
-	rows := [][]string{{"ID", "PROJECT", "NAME", "KEY", "SCOPES", "CREATED", "LAST USED", "STATE"}}
+	rows := [][]string{{"ID", "PROJECT", "NAME", "KEY", "SCOPES", "CREATED", "LAST USED", "STATE", "LIMITS", "REFUSED"}}
 	for _, k := range keys {
 		rows = append(rows, []string{
 			k.ID.String(), k.Project, k.Name, k.Hint + "…", strings.Join(k.Scopes, ","),
-			day(k.CreatedAt), day(k.LastUsedAt), keyState(k, time.Now()),
+			day(k.CreatedAt), day(k.LastUsedAt), keyState(k, time.Now()), limitsText(k.Limits), refusedText(k),
 		})
 	}
 	table(e.stdout, rows)

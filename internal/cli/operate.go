@@ -115,7 +115,7 @@ func setupPause(verb string) func(*flag.FlagSet) action {
 			}
 			state := "runs"
 			if v.Paused != nil {
-				state = "paused by " + v.Paused.By
+				state = "paused by " + byName(v.Paused.By)
 			}
 			printTo(e.stdout, "%s: %s\n", v.Channel, state)
 			return nil

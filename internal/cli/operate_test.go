@@ -42,8 +42,8 @@ func TestBreakersAreOperatedByCommand(t *testing.T) {
 }
 
 func TestChannelsArePausedByCommand(t *testing.T) {
-	env, asked := canned(t, 200, `{"channel":"sms","paused":{"by":"ana (1)"}}`)
-	run(t, env, "channels", "pause", "sms", "--why", "incident").want(t, 0, "sms: paused by ana (1)")
+	env, asked := canned(t, 200, `{"channel":"sms","paused":{"by":"ana (0193a1b2-0000-7000-8000-000000000001)"}}`)
+	run(t, env, "channels", "pause", "sms", "--why", "incident").want(t, 0, "sms: paused by ana\n")
 	if got, want := asked(), `POST /v1/channels/sms/pause {"why":"incident"}`; got != want {
 		t.Errorf("asked %s, want %s", got, want)
 	}

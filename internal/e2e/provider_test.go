@@ -12,24 +12,27 @@ import (
 	"github.com/notification-dispatcher/dispatcher/internal/sandbox"
 )
 
-// Twilio's 503 leaves open whether the message was taken, so that calling again
-// is a policy; Meta's does not.
+// Twilio's 500 leaves open whether the message was taken, so that calling again
+// is a policy; its 503 and Meta's do not.
 func TestAStepRetriesAndThenFallsBackToEmail(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
-		channel, provider, account, outcome string
-		policy                              object // of the step
-		duplicates                          bool
+		channel, provider, account string
+		status                     int
+		outcome                    string
+		policy                     object // of the step
+		duplicates                 bool
 	}{
-		{"sms", "twilio", "twilio-main", "unknown", object{"on_unknown": "resend"}, true},
-		{"whatsapp", "meta", "meta-main", "provider_unavailable", object{}, false},
+		{"sms", "twilio", "twilio-main", 500, "unknown", object{"on_unknown": "resend"}, true},
+		{"sms", "twilio", "twilio-main", 503, "provider_unavailable", object{}, false},
+		{"whatsapp", "meta", "meta-main", 503, "provider_unavailable", object{}, false},
 	}
 	for _, test := range tests {
-		t.Run(test.channel, func(t *testing.T) {
+		t.Run(fmt.Sprint(test.channel, " ", test.status), func(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t, quick)
 			n := c.serve(t)
-			c.faults(t, sandbox.Rule{Provider: test.provider, Answer: sandbox.RuleAnswer{Status: 503}})
+			c.faults(t, sandbox.Rule{Provider: test.provider, Answer: sandbox.RuleAnswer{Status: test.status}})
 			first := object{"channel": test.channel, "attempts": 3}
 			maps.Copy(first, test.policy)
 			v := n.finished(t, n.post(t, object{
@@ -45,7 +48,7 @@ func TestAStepRetriesAndThenFallsBackToEmail(t *testing.T) {
 				t.Errorf("the first step ended as %+v, want failed after 3 attempts because %s", failed, test.outcome)
 			}
 			for i, a := range failed.Attempts {
-				if a.N != i+1 || a.Account != test.account || a.Outcome != test.outcome || a.HTTPStatus != 503 ||
+				if a.N != i+1 || a.Account != test.account || a.Outcome != test.outcome || a.HTTPStatus != test.status ||
 					a.PossibleDuplicate != (test.duplicates && i > 0) {
 					t.Errorf("attempt %d is %+v", i+1, a)
 				}

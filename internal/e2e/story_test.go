@@ -22,7 +22,8 @@ type story struct {
 	step               int
 	status, because    string
 	final              bool
-	attempts           []tried
+	attempts           []tried // that called, or may have
+	refused            int     // attempts given up right before their call
 	calls              []sandbox.Message
 }
 
@@ -86,7 +87,11 @@ func (c *cluster) stories(t *testing.T) []*story {
 	var k storyKey
 	var a tried
 	if _, err = pgx.ForEachRow(rows, []any{&k.reference, &k.channel, &a.n, &a.started, &a.outcome, &a.duplicate, &a.detail}, func() error {
-		all[k].attempts = append(all[k].attempts, a)
+		if a.outcome == "not_attempted" {
+			all[k].refused++
+		} else {
+			all[k].attempts = append(all[k].attempts, a)
+		}
 		return nil
 	}); err != nil {
 		t.Fatal(err)
@@ -217,6 +222,9 @@ func outcomes(stories []*story) string {
 	calls := 0
 	for _, s := range stories {
 		calls += len(s.calls)
+		if s.refused > 0 {
+			counts["not_attempted"] += s.refused
+		}
 		for _, a := range s.attempts {
 			counts[a.outcome]++
 			if a.duplicate {

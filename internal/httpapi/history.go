@@ -8,7 +8,6 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/notification-dispatcher/dispatcher/internal/notify"
-	"github.com/notification-dispatcher/dispatcher/internal/store"
 )
 
 // maxTransitions is how many changes of a breaker are shown.
@@ -71,7 +70,7 @@ func (a *API) routeHistory() {
 
 func (a *API) getBreaker(ctx context.Context, in *historyInput) (*historyOutput, error) {
 	if !a.hasAccount(in.Account) {
-		return nil, a.storeProblem(ctx, store.ErrNotFound)
+		return nil, noAccount()
 	}
 	if in.Scope != "" && !validScope(in.Scope) {
 		return nil, parameterProblem("query.scope", notify.CodeFormat, scopeRule)

@@ -97,7 +97,7 @@ func (a *API) routeOperate() {
 
 func (a *API) operateBreaker(ctx context.Context, in *breakerInput) (*breakerOutput, error) {
 	if !a.hasAccount(in.Account) {
-		return nil, a.storeProblem(ctx, store.ErrNotFound)
+		return nil, noAccount()
 	}
 	var body breakerRequest
 	if err := decodeBody(ctx, &body); err != nil {
@@ -129,7 +129,7 @@ func (a *API) resumeChannel(ctx context.Context, in *pauseInput) (*pauseOutput, 
 func (a *API) operateChannel(ctx context.Context, in *pauseInput, do func(ctx context.Context, c notify.Channel, by, why string) error) (*pauseOutput, error) {
 	c := notify.Channel(in.Channel)
 	if !c.Valid() {
-		return nil, a.storeProblem(ctx, store.ErrNotFound)
+		return nil, newProblem(http.StatusNotFound, CodeNotFound, "There is no such channel.")
 	}
 	var body pauseRequest
 	if err := decodeBody(ctx, &body); err != nil {
@@ -192,6 +192,10 @@ func scopeName(account, scope string) string {
 		return account
 	}
 	return account + "/" + scope
+}
+
+func noAccount() *Problem {
+	return newProblem(http.StatusNotFound, CodeNotFound, "There is no such account.")
 }
 
 func (a *API) hasAccount(account string) bool {

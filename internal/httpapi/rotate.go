@@ -33,7 +33,7 @@ func (a *API) routeRotation() {
 	huma.Register(a.huma, huma.Operation{
 		OperationID: "rotateKey", Method: http.MethodPost, Path: "/v1/keys/{id}/rotate", Tags: []string{tagKeys},
 		Summary: "Replace an API key",
-		Description: "Makes a key with the same name and scopes and a secret of its own, which is in this answer and nowhere else. The old key " +
+		Description: "Makes a key with the same name, scopes and limits and a secret of its own, which is in this answer and nowhere else. The old key " +
 			"works until the overlap is over, so that its users can be moved without a gap; revoke it to end it at once.",
 		Security: needs(ScopeAdmin), DefaultStatus: http.StatusCreated, Middlewares: huma.Middlewares{a.withBody},
 		SkipValidateParams: true, Errors: []int{400, 401, 403, 404, 406, 409, 413, 415, 422, 503},

@@ -128,11 +128,12 @@ with e as (delete from dispatcher.breaker_evidence where updated_at < clock_time
   g as (delete from dispatcher.gates where not_before < clock_timestamp() - interval '10 minutes'),
   h as (delete from dispatcher.breaker_events where at < $1)
 delete from dispatcher.breakers
-where state = 'closed' and forced_by is null and changed_at < clock_timestamp() - interval '1 hour'`
+where state = 'closed' and changed_at < clock_timestamp() - interval '1 hour'
+  and (forced_by is null or forced_until < clock_timestamp() - interval '1 hour')`
 
 // ForgetScopes deletes what no process needs any more: breakers that have been
-// closed for an hour, gates long open, old evidence, and the history of breakers
-// from before the given instant.
+// closed for an hour and are not forced any more, gates long open, old evidence,
+// and the history of breakers from before the given instant.
 func (s *Store) ForgetScopes(ctx context.Context, before time.Time) error {
 	if _, err := s.pool.Exec(ctx, forgetScopes, before); err != nil {
 		return fmt.Errorf("forget scopes: %w", err)

@@ -95,6 +95,25 @@ func TestNarrowerScopesInTroubleAreShownOfTheAccountsAskedForThoseThatChangedLas
 	}
 }
 
+func TestABreakerIsForgottenWhenNothingIsForcedAnyMore(t *testing.T) {
+	t.Parallel()
+	d := open(t)
+	d.operate("good", store.ActionReset, resilience.Override{Who: "ana"})
+	d.operate("for-good", store.ActionClose, resilience.Override{Who: "ana"})
+	d.operate("still", store.ActionClose, resilience.Override{Who: "ana", Until: now().Add(time.Minute)})
+	d.operate("over", store.ActionClose, resilience.Override{Who: "ana", Until: now().Add(-2 * time.Hour)})
+	d.operate("open", store.ActionOpen, resilience.Override{Who: "ana", Until: now().Add(-2 * time.Hour)})
+	d.exec("update dispatcher.breakers set changed_at = now() - interval '3 hours'")
+	if err := d.ForgetScopes(t.Context(), now().Add(-time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	for scope, want := range map[string]int64{"good": 0, "for-good": 1, "still": 1, "over": 0, "open": 1} {
+		if got := d.count("select count(*) from dispatcher.breakers where scope = $1", scope); got != want {
+			t.Errorf("%d rows of %s, want %d", got, scope, want)
+		}
+	}
+}
+
 func TestWhatOperatorsDidIsKeptNewestFirst(t *testing.T) {
 	t.Parallel()
 	d := open(t)
