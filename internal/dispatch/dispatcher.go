@@ -76,6 +76,7 @@ type Dispatcher struct {
 	loads    *batcher[store.DeliveryID, *loaded]
 	ready    chan struct{} // closed when Run works
 	released chan struct{} // closed by Release
+	swept    uuid.UUID     // where the sweep goes on; of its loop alone
 	release  sync.Once
 }
 

@@ -22,6 +22,7 @@ const (
 	wakeLimit      = 500
 	sweepInterval  = 30 * time.Second
 	sweepSlice     = 20_000
+	sweepSlices    = 10 // a round; a larger table takes several
 	expireInterval = time.Minute
 	expireBatch    = 1000
 	beatInterval   = time.Second
@@ -194,8 +195,8 @@ func (d *Dispatcher) sweep(ctx context.Context) error {
 	if !d.alive.beating(d.cfg.Now()) {
 		return nil
 	}
-	for after := (uuid.UUID{}); ; {
-		swept, err := d.store.Sweep(ctx, after, sweepSlice, d.cfg.Now())
+	for range sweepSlices {
+		swept, err := d.store.Sweep(ctx, d.swept, sweepSlice, d.cfg.Now())
 		if err != nil {
 			return err
 		}
@@ -208,10 +209,11 @@ func (d *Dispatcher) sweep(ctx context.Context) error {
 			d.log.WarnContext(ctx, "sweep found deliveries that nothing would have moved", slog.Int("requeued", swept.Requeued),
 				slog.Int("given_a_wait", swept.Rewaited), slog.Int("orphans", len(swept.Orphans)))
 		}
-		if after = swept.Next; after == (uuid.UUID{}) {
-			return nil
+		if d.swept = swept.Next; d.swept == (uuid.UUID{}) {
+			return nil // at the end; the next round begins anew
 		}
 	}
+	return nil
 }
 
 // expire deletes what is past retention, in small batches.
