@@ -22,7 +22,7 @@ const maxAnswer = 64 << 10
 type Exchange struct {
 	Status int // 0 when there was no answer
 	Header http.Header
-	Body   []byte // at most 64 KiB; the rest is dropped
+	Body   []byte // at most 64 KiB, or 1 MiB of a listing; the rest is dropped
 	// Wrote reports whether the request may have been written whole, after which
 	// an error leaves it open whether the provider acted on it.
 	Wrote bool
@@ -34,7 +34,12 @@ type Exchange struct {
 
 // Do sends req once and reads the answer. It never returns an error of its own:
 // what went wrong is in the Exchange. The body is drained and closed.
-func Do(client *http.Client, req *http.Request) Exchange {
+func Do(client *http.Client, req *http.Request) Exchange { return do(client, req, maxAnswer) }
+
+// DoListing is [Do] for a look-up, whose answer may be a list: it reads up to 1 MiB.
+func DoListing(client *http.Client, req *http.Request) Exchange { return do(client, req, maxListing) }
+
+func do(client *http.Client, req *http.Request, limit int64) Exchange {
 	var x Exchange
 	ctx, wrote := TraceWrite(req.Context())
 	resp, err := client.Do(req.WithContext(ctx)) //nolint:gosec // where a URL is the caller's, the client's dialer guards it
@@ -46,7 +51,7 @@ func Do(client *http.Client, req *http.Request) Exchange {
 	}
 	defer resp.Body.Close() //nolint:errcheck // read to its end or given up below
 	x.Status, x.Header, x.Wrote = resp.StatusCode, resp.Header, true
-	x.Body, x.Err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	x.Body, x.Err = io.ReadAll(io.LimitReader(resp.Body, limit))
 	if x.Err == nil {
 		// A little more, so that the connection can be used again.
 		_, _ = io.CopyN(io.Discard, resp.Body, maxAnswer)

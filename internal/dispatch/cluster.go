@@ -49,7 +49,7 @@ func (c *Cluster) Admit(ctx context.Context, a *Account, scopes []string, retry 
 		return nil, refusalOf(denial)
 	}
 	t := &clusterTicket{member: c.member, pass: pass, account: account}
-	if retry != store.FirstCall {
+	if retry != store.FirstCall && retry != lookUp {
 		t.budget = c.budget(a)
 		charge, ok, until := t.budget.Retry(kindOf(retry), now)
 		if !ok {

@@ -65,6 +65,7 @@ type Dispatcher struct {
 	flights  *flights
 	shares   *shares
 	hands    *hands
+	lookups  *lookups
 	pauses   atomic.Pointer[map[notify.Channel]bool] // nil until they are known
 	alive    *pulse
 	log      *slog.Logger
@@ -110,7 +111,7 @@ func New(s *store.Store, cfg Config) (*Dispatcher, error) {
 		cfg.Node = uuid.New()
 	}
 	d := &Dispatcher{
-		cfg: cfg, store: s, node: cfg.Node, log: cfg.Logger, flights: newFlights(), shares: newShares(), hands: newHands(), alive: newPulse(),
+		cfg: cfg, store: s, node: cfg.Node, log: cfg.Logger, flights: newFlights(), shares: newShares(), hands: newHands(), lookups: newLookups(), alive: newPulse(),
 		ready: make(chan struct{}), released: make(chan struct{}),
 	}
 	if !cfg.Hold {
@@ -182,6 +183,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	var background sync.WaitGroup
 	err := d.work(ctx, base, &background)
 	background.Wait()
+	d.lookups.running.Wait()
 	end()
 	for _, wait := range []func(){d.accepts.wait, d.durable.wait, d.plain.wait, d.records.wait, d.loads.wait} {
 		wait()

@@ -122,13 +122,19 @@ func (d *Dispatcher) timers(ctx context.Context, waits []store.Wait) error {
 	return errors.Join(errs...)
 }
 
-// timer decides what it means that a wait for knowledge is over.
+// timer decides what it means that a wait for knowledge is over. Where a provider
+// can be asked first, that goes on beside the waker; without a place for it the
+// timer comes again.
 func (d *Dispatcher) timer(ctx context.Context, w store.Wait) error {
 	l, err := d.loads.do(ctx, w.DeliveryID)
 	if err != nil {
 		return fmt.Errorf("read delivery: %w", err)
 	}
 	if l == nil || l.delivery.Turn != w.Turn || l.delivery.Final {
+		return nil
+	}
+	if w.Reason == notify.WaitReconcile && d.asks(l) {
+		d.lookups.start(func() { d.reconcile(ctx, l) })
 		return nil
 	}
 	d.decideUncalled(ctx, l, true, func(s fallback.State, p fallback.Policy, _ *loaded) fallback.Decision {

@@ -173,6 +173,7 @@ func (r *Registry) policy(n *notify.Notification, step int, a *Account, spread f
 	p.Observable = notify.Sent
 	if a.Provider != nil {
 		p.Observable = a.Provider.Info().MaxObservable
+		p.Lookup = a.lookup() != nil
 	}
 	return p
 }

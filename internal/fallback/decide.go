@@ -91,15 +91,17 @@ func Decide(s State, p Policy, o Outcome, now time.Time) Decision {
 }
 
 // spends returns how many attempts the outcome uses up, if it comes while the
-// delivery has the given status. Where no call was under way, an acceptance is
-// that of a call counted before as unknown, and a suppression was found on our
-// own list.
+// delivery has the given status. Where no call was under way, it is that of a call
+// counted before as unknown, or a suppression that was found on our own list.
 func (o Outcome) spends(s notify.Status) int {
+	if s == notify.Uncertain {
+		return 0
+	}
 	switch o.Kind {
 	case notify.Unknown, notify.ProviderUnavailable, notify.RecipientUnavailable, notify.RecipientRejected, notify.MessageRejected:
 		return 1
 	case notify.Accepted, notify.Suppressed:
-		if s.Rank() == notify.Waiting.Rank() || s == notify.Uncertain {
+		if s.Rank() == notify.Waiting.Rank() {
 			return 0
 		}
 		return 1

@@ -95,6 +95,7 @@ func chain(t *rapid.T) (*notify.Notification, []fallback.Policy) {
 		p.SlowBackoff = func(n int) time.Duration { return 4 * base << min(n, 4) }
 		p.Spread = rapid.Float64Range(0, 0.999).Draw(t, "spread")
 		p.Observable = rapid.SampledFrom(shown).Draw(t, "observable")
+		p.Lookup = rapid.Bool().Draw(t, "lookup")
 		policies[i] = p
 	}
 	return n, policies

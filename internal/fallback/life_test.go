@@ -26,6 +26,7 @@ type delivery struct {
 
 	outcomes  []notify.Outcome // of calls, in order
 	notBefore time.Time        // the instant a provider named
+	since     time.Time        // when the last call's outcome became unknown
 	met       bool
 }
 
@@ -45,9 +46,50 @@ func (l *delivery) live() {
 			l.queued()
 		case l.lateAcceptance():
 			l.decide("late acceptance", fallback.Decide(l.s, l.p, fallback.Outcome{Kind: notify.Accepted}, l.now))
+		case l.d.Wait.Reason == notify.WaitReconcile && l.p.Lookup:
+			l.lookedUp()
 		default:
 			l.waited()
 		}
+	}
+}
+
+// lookedUp draws what a provider says of the last call, which was of unknown
+// outcome until now.
+func (l *delivery) lookedUp() {
+	if len(l.outcomes) == 0 || l.outcomes[len(l.outcomes)-1] != notify.Unknown {
+		l.Fatalf("a look-up after %v", l.outcomes)
+	}
+	l.now = latest(l.now, l.d.Wait.Due).Add(l.span("lag", time.Second))
+	o := fallback.Outcome{Kind: notify.Unknown, Scope: "acct"}
+	if !l.oneIn(2, "cannot tell") {
+		o.Kind = rapid.SampledFrom([]notify.Outcome{
+			notify.Accepted, notify.ProviderUnavailable, notify.ProviderUnavailable, notify.RecipientUnavailable, notify.RecipientRejected,
+			notify.MessageRejected, notify.Throttled, notify.AccountRejected, notify.Suppressed, notify.Expired,
+		}).Draw(l.T, "sighting")
+		l.outcomes[len(l.outcomes)-1] = o.Kind
+		o.RetryAfter = l.span("retry after", time.Minute)
+		l.notBefore = latest(l.notBefore, l.now.Add(retryAfter(o)))
+	}
+	before := l.s
+	l.decide("looked up: "+string(o.Kind), fallback.Reconcile(l.s, l.p, o, l.since, l.now))
+	switch late := l.now.Sub(l.since) > fallback.ReconcileFor+time.Second; {
+	case l.s.Attempts != before.Attempts:
+		l.Fatalf("a look-up used an attempt: from %+v to %+v", before, l.s)
+	case o.Kind != notify.Unknown && l.s.Repeats != before.Repeats:
+		l.Fatalf("a repeat after a look-up that found %s", o.Kind)
+	case o.Kind != notify.Unknown && l.d.Wait.Reason == notify.WaitReconcile, late && l.d.Wait.Reason == notify.WaitReconcile:
+		l.Fatalf("still reconciling %v after the call, %s: %+v", l.now.Sub(l.since), o.Kind, l.d)
+	}
+}
+
+// retryAfter is for how long an outcome's scope is left alone.
+func retryAfter(o fallback.Outcome) time.Duration {
+	switch o.Kind {
+	case notify.Throttled, notify.ProviderUnavailable, notify.RecipientUnavailable:
+		return o.RetryAfter
+	default:
+		return 0
 	}
 }
 
@@ -118,7 +160,7 @@ func (l *delivery) call() {
 	}
 	l.notBefore = latest(l.notBefore, l.now.Add(o.RetryAfter))
 	before := l.s
-	l.outcomes = append(l.outcomes, o.Kind)
+	l.outcomes, l.since = append(l.outcomes, o.Kind), l.now
 	l.decide("outcome "+string(o.Kind), fallback.Decide(l.s, l.p, o, l.now))
 	used := l.s.Attempts - before.Attempts
 	switch o.Kind {

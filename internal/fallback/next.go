@@ -91,13 +91,7 @@ func (d Decision) unknown(p Policy, o Outcome, now time.Time) Decision {
 	case notify.FallBack:
 		return d.end(notify.Failed, because)
 	case notify.Reconcile:
-		due := now.Add(ReconcileFor)
-		if due.After(d.Ends) {
-			due = d.Ends
-		}
-		d.State.Status = notify.Uncertain
-		d.Because, d.Wait = because, Wait{notify.WaitReconcile, o.Scope, due}
-		return d
+		return d.reconcile(o.Scope, d.lookAt(p, now, now))
 	case notify.Resend:
 	}
 	delay := max(p.Backoff(d.Attempts-1), o.RetryAfter)

@@ -57,6 +57,9 @@ type Policy struct {
 	Last bool
 	// Observable is the best status that can ever be known of this step.
 	Observable notify.Status
+	// Lookup says that the provider can be asked for a message whose outcome is
+	// unknown.
+	Lookup bool
 	// Backoff and SlowBackoff give the wait before retry n, counted from 0, for a
 	// failure of the provider and of the recipient.
 	Backoff, SlowBackoff func(n int) time.Duration

@@ -36,7 +36,8 @@ const (
 // BotConfig configures an account that posts as a bot.
 type BotConfig struct {
 	// Token is the bot token (xoxb-…) of an app with the scope chat:write.
-	// Required.
+	// Required. With channels:history, and groups:history for private channels, an
+	// unknown outcome can be looked up; see [Bot.LookUp].
 	Token secret.Value `yaml:"token"`
 	// BaseURL is the Web API's address; default https://slack.com/api. GovSlack
 	// is https://slack-gov.com/api.
@@ -85,10 +86,14 @@ func (b *Bot) Scopes(t notify.Target) []string {
 }
 
 // Pace implements [channels.Paced]: about one message a second for a
-// conversation, short bursts borne (Slack's rate limits).
+// conversation, short bursts borne, and about fifty look-ups a minute (Slack's rate
+// limits).
 func (b *Bot) Pace(scope string) (perSecond float64, burst int) {
-	if strings.HasPrefix(scope, channelPrefix) {
+	switch {
+	case strings.HasPrefix(scope, channelPrefix):
 		return postsPerSecond, postsBurst
+	case scope == historyScope:
+		return historyPerSecond, historyBurst
 	}
 	return 0, 0
 }

@@ -32,6 +32,7 @@ var (
 	_ channels.Provider = (*Provider)(nil)
 	_ channels.Checker  = (*Provider)(nil)
 	_ channels.Scoper   = (*Provider)(nil)
+	_ channels.Lookup   = (*Provider)(nil)
 )
 
 // New returns the provider of one account, or every problem of its configuration
@@ -74,6 +75,21 @@ func (p *Provider) Send(ctx context.Context, m *channels.Message) channels.Resul
 		params.SetSmartEncoded(true)
 	}
 	return twilio.Result(ctx, p.client.CreateMessage(ctx, params), notify.SMS, m.To)
+}
+
+// LookupScopes implements [channels.Lookup]: what limits a sender or a recipient
+// does not limit reading.
+func (p *Provider) LookupScopes(notify.Target) []string { return nil }
+
+// LookUp implements [channels.Lookup].
+func (p *Provider) LookUp(ctx context.Context, m *channels.Message, began, ended time.Time) channels.Sighting {
+	text := m.Content.SMSText()
+	_, encoding := Segments(text)
+	return p.client.LookUp(ctx, twilio.Wanted{
+		Channel: notify.SMS, Target: m.To, To: m.To.Phone, From: p.from, Service: p.service, Body: text,
+		// A Messaging Service encodes smartly unless it was told not to.
+		Altered: encoding != GSM7 && (p.smartEncoded || p.service != ""), Began: began, Ended: ended,
+	})
 }
 
 // validity returns for how many seconds Twilio may keep m in its queue, and false

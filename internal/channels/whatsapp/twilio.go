@@ -6,6 +6,7 @@ import (
 	"errors"
 	"regexp"
 	"strings"
+	"time"
 
 	openapi "github.com/twilio/twilio-go/rest/api/v2010"
 
@@ -68,6 +69,7 @@ var (
 	_ channels.Provider = (*Twilio)(nil)
 	_ channels.Checker  = (*Twilio)(nil)
 	_ channels.Scoper   = (*Twilio)(nil)
+	_ channels.Lookup   = (*Twilio)(nil)
 )
 
 // NewTwilio returns the provider of one account, or every problem of its
@@ -126,4 +128,20 @@ func (p *Twilio) Send(ctx context.Context, m *channels.Message) channels.Result 
 		}
 	}
 	return twilio.Result(ctx, p.client.CreateMessage(ctx, params), notify.WhatsApp, m.To)
+}
+
+// LookupScopes implements [channels.Lookup]: what limits a sender or a recipient
+// does not limit reading.
+func (p *Twilio) LookupScopes(notify.Target) []string { return nil }
+
+// LookUp implements [channels.Lookup]. A template cannot be found again: Twilio
+// shows the text that it made of it, and neither its name nor its variables.
+func (p *Twilio) LookUp(ctx context.Context, m *channels.Message, began, ended time.Time) channels.Sighting {
+	if template(m.Content) != nil {
+		return channels.Sighting{Call: channels.Result{Outcome: notify.NotAttempted, Detail: "a template cannot be looked up"}}
+	}
+	return p.client.LookUp(ctx, twilio.Wanted{
+		Channel: notify.WhatsApp, Target: m.To, To: prefix + m.To.Phone, From: p.from, Service: p.service,
+		Body: m.Content.WhatsAppText(), Began: began, Ended: ended,
+	})
 }
