@@ -72,11 +72,10 @@ func (r batchRow) String() string {
 	if r.Error == nil {
 		return fmt.Sprintf("%d %s", r.Index, r.ID)
 	}
-	text := fmt.Sprintf("%d refused (%s)", r.Index, r.Error.Code)
-	var textSb76 strings.Builder
+	var text strings.Builder
+	fmt.Fprintf(&text, "%d refused (%s)", r.Index, r.Error.Code)
 	for _, f := range r.Error.Errors {
-		fmt.Fprintf(&textSb76, " %s: %s", first(f.Parameter, f.Pointer, "/"), f.Detail)
+		fmt.Fprintf(&text, " %s: %s", first(f.Parameter, f.Pointer, "/"), f.Detail)
 	}
-	text += textSb76.String()
-	return text
+	return text.String()
 }

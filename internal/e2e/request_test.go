@@ -63,13 +63,11 @@ func TestBadRequestsAreRefusedByNameAndStoreNothing(t *testing.T) { //nolint:tpa
 			if problem.Status != test.status || problem.Code != test.code {
 				t.Errorf("the problem is %d %s, want %s", problem.Status, problem.Code, test.code)
 			}
-			named := ""
-			var namedSb67 strings.Builder
+			var pointers []string
 			for _, e := range problem.Errors {
-				namedSb67.WriteString(e.Pointer + " ")
+				pointers = append(pointers, e.Pointer)
 			}
-			named += namedSb67.String()
-			if test.pointer != "" && strings.TrimSpace(named) != test.pointer {
+			if named := strings.Join(pointers, " "); test.pointer != "" && named != test.pointer {
 				t.Errorf("it names %q, want %q: %s", named, test.pointer, got.body)
 			}
 		})

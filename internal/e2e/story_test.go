@@ -37,18 +37,15 @@ type tried struct {
 }
 
 func (s *story) String() string {
-	text := fmt.Sprintf("%s, step %d (%s), %s %s;", s.reference, s.step, s.channel, s.status, s.because)
-	var textSb39 strings.Builder
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s, step %d (%s), %s %s;", s.reference, s.step, s.channel, s.status, s.because)
 	for _, a := range s.attempts {
-		fmt.Fprintf(&textSb39, " attempt %d %s duplicate=%t %q;", a.n, a.outcome, a.duplicate, a.detail)
+		fmt.Fprintf(&text, " attempt %d %s duplicate=%t %q;", a.n, a.outcome, a.duplicate, a.detail)
 	}
-	text += textSb39.String()
-	var textSb42 strings.Builder
 	for _, m := range s.calls {
-		fmt.Fprintf(&textSb42, " call at %s answered %+v;", m.ReceivedAt.Format(time.TimeOnly), m.Answer)
+		fmt.Fprintf(&text, " call at %s answered %+v;", m.ReceivedAt.Format(time.TimeOnly), m.Answer)
 	}
-	text += textSb42.String()
-	return text
+	return text.String()
 }
 
 type storyKey struct{ reference, channel string }

@@ -42,7 +42,7 @@ func TestRecipientsHaveShortForms(t *testing.T) {
 func TestShortFormsAreAsStrictAsTheRest(t *testing.T) {
 	for _, in := range []string{
 		`{"push":"t"}`, `{"push":[[]]}`, `{"push":[{"token":1}]}`, `{"push":{"provider":"fcm","tokne":"t"}}`, `{"push":[{"tokne":"t"}]}`,
-		`{"email":1}`, `{"email":["a@b.c"]}`, `{"email":{"address":"a@b.c"}}`, `{"email":{"address":1}}`,
+		`{"email":1}`, `{"email":["a@b.c"]}`, `{"email":{"adress":"a@b.c"}}`, `{"email":{"address":1}}`,
 	} {
 		var to notify.To
 		if err := json.Unmarshal([]byte(in), &to, json.RejectUnknownMembers(true)); err == nil {

@@ -96,16 +96,14 @@ func wanted(e *json.SemanticError) (code, detail string) {
 // safePointer cuts a pointer before a name that is not of the plain kind: a
 // caller may have put an address where a name belongs, and answers are logged.
 func safePointer(p jsontext.Pointer) string {
-	out := ""
-	var outSb100 strings.Builder
+	var out strings.Builder
 	for token := range p.Tokens() {
 		if !plainName(token) {
 			break
 		}
-		outSb100.WriteString("/" + token)
+		out.WriteString("/" + token)
 	}
-	out += outSb100.String()
-	return out
+	return out.String()
 }
 
 // plainName reports whether s is 1 to 40 ASCII letters, digits, dots, hyphens

@@ -58,7 +58,7 @@ var meant = map[string]map[string]notify.Outcome{
 	"twilio": {
 		"+15005550001": notify.RecipientRejected, "+15005550002": notify.RecipientRejected, "+15005550003": notify.AccountRejected,
 		"+15005550004": notify.Suppressed, "+15005550009": notify.RecipientRejected, "+15005550011": notify.Throttled,
-		"+15005550012": notify.Unknown,
+		"+15005550012": notify.ProviderUnavailable,
 	},
 	"meta": {
 		"+15005550001": notify.RecipientRejected, "+15005550002": notify.MessageRejected, "+15005550003": notify.AccountRejected,

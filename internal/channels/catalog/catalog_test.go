@@ -92,7 +92,7 @@ channels:
         allow_ports: [https]
   email:
     accounts:
-      - {name: d, provider: smtp, host: localhost, from: {address: ana@example.com}}
+      - {name: d, provider: smtp, host: localhost, from: {adress: ana@example.com}}
 `)
 	_, err := catalog.Build(c.Accounts())
 	problems := strict.From(err)
