@@ -39,7 +39,7 @@ func TestASlowEndpointDelaysNoOther(t *testing.T) {
 			a["allow_private"] = append(a["allow_private"].([]any), u.Host)
 		}
 	})
-	c.setChannel(t, "webhook", "max_in_flight", 64) // of three nodes: fewer than the messages to the slow endpoint
+	c.setChannel(t, "webhook", "max_in_flight", 16) // so that the slow endpoint would fill it for long
 	nodes := c.three(t)
 	c.faults(t, sandbox.Rule{Provider: "webhook", Answer: sandbox.RuleAnswer{Delay: notify.Duration(4 * time.Second)}})
 	n := notifications(t, 300)
@@ -53,8 +53,8 @@ func TestASlowEndpointDelaysNoOther(t *testing.T) {
 		return m
 	}).wait(t)
 	eventually(t, patience, "the healthy endpoint has its messages", func() bool { return len(healthy.Messages(sandbox.Filter{})) >= trickle })
-	if c.count(t, unfinished) == 0 {
-		t.Error("the slow endpoint was done before the healthy one")
+	if left := c.count(t, unfinished); left < n/4 {
+		t.Errorf("only %d for the slow endpoint were left when the healthy one had its messages", left)
 	}
 	c.wantPrompt(t, healthy.Messages(sandbox.Filter{}), trickle)
 }
