@@ -168,7 +168,8 @@ func (s *Service) notification(project string, webhook uuid.UUID, url string) (n
 	}
 	now := s.Now().UTC().Truncate(time.Microsecond) // which is what Postgres keeps
 	return notify.Notification{
-		ID: id, Project: store.HiddenProject(project), Mode: notify.First, Priority: notify.Normal, Reference: webhook.String(),
+		ID: id, Project: store.HiddenProject(project), Mode: notify.First, Reference: webhook.String(),
+		Priority:  notify.Low, // people are told first
 		To:        notify.To{Webhook: &notify.WebhookTarget{URL: url}},
 		Chain:     []notify.Step{{Channel: notify.Webhook, Account: Account, Success: notify.UntilAccepted, Attempts: 1 + len(Schedule())}},
 		CreatedAt: now, SendAt: now, ExpiresAt: now.Add(lifetime),

@@ -30,7 +30,7 @@ type callView struct {
 }
 
 type callsInput struct {
-	webhookInput
+	ID     string `path:"id" format:"uuid" doc:"The webhook's id."`
 	Limit  int    `query:"limit" minimum:"1" maximum:"100" default:"50" doc:"How many at most."`
 	Cursor string `query:"cursor" maxLength:"64" doc:"The next of the page before."`
 }
