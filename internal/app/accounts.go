@@ -15,7 +15,7 @@ import (
 
 // buildRegistry makes every configured account ready to send. The error holds
 // every problem of every account.
-func buildRegistry(c config.Config) (*dispatch.Registry, error) {
+func (a *App) buildRegistry(c config.Config) (*dispatch.Registry, error) {
 	accounts := c.Accounts()
 	providers, err := catalog.Build(accounts)
 	if err != nil {
@@ -25,26 +25,33 @@ func buildRegistry(c config.Config) (*dispatch.Registry, error) {
 	for ch, settings := range c.Channels {
 		byChannel[ch] = dispatch.Channel{MaxInFlight: settings.MaxInFlight}
 	}
-	for i, a := range accounts {
-		ch := byChannel[a.Channel]
+	for i, account := range accounts {
+		ch := byChannel[account.Channel]
 		ch.Accounts = append(ch.Accounts, &dispatch.Account{
-			Provider: providers[i], Timeout: a.Timeout, Projects: a.Projects, OnUnknown: a.OnUnknown,
-			Retry: resilience.Backoff{Base: a.Retry.Base, Cap: a.Retry.Cap},
+			Provider: providers[i], Timeout: account.Timeout, Projects: account.Projects, OnUnknown: account.OnUnknown,
+			Retry: resilience.Backoff{Base: account.Retry.Base, Cap: account.Retry.Cap},
 			// A recipient that is not there now will not be in a second: the base is
 			// the least wait, and the first one lies between it and twice as long.
 			SlowRetry: resilience.Backoff{
-				Base: 2 * a.Retry.RecipientBase, Cap: a.Retry.RecipientCap, Floor: a.Retry.RecipientBase,
+				Base: 2 * account.Retry.RecipientBase, Cap: account.Retry.RecipientCap, Floor: account.Retry.RecipientBase,
 			},
 			Breaker: resilience.BreakerConfig{
-				Failures: a.Breaker.Failures, OpenFor: a.Breaker.Open, OpenCap: a.Breaker.MaxOpen, Successes: a.Breaker.Successes,
-				MinCalls: a.Breaker.MinCalls, FailureRate: a.Breaker.FailureRate, SlowRate: a.Breaker.SlowRate, SlowCall: a.Breaker.SlowCall,
+				Failures: account.Breaker.Failures, OpenFor: account.Breaker.Open, OpenCap: account.Breaker.MaxOpen, Successes: account.Breaker.Successes,
+				MinCalls: account.Breaker.MinCalls, FailureRate: account.Breaker.FailureRate, SlowRate: account.Breaker.SlowRate, SlowCall: account.Breaker.SlowCall,
 				// A probe that is still calling holds its place.
-				ProbeLease: a.Timeout + 2*time.Second,
+				ProbeLease: account.Timeout + 2*time.Second,
 			},
-			Budget: resilience.BudgetConfig{PerFirst: a.Retry.Budget}, MaxPerSecond: a.MaxPerSecond,
+			Budget: resilience.BudgetConfig{PerFirst: account.Retry.Budget}, MaxPerSecond: account.MaxPerSecond,
 		})
-		byChannel[a.Channel] = ch
+		byChannel[account.Channel] = ch
 	}
+	hook, err := hookAccount(c.StatusWebhooks, a.store, a.log)
+	if err != nil {
+		return nil, fmt.Errorf("configure status webhooks: %w", err)
+	}
+	ch := byChannel[notify.Webhook]
+	ch.Accounts = append(ch.Accounts, hook)
+	byChannel[notify.Webhook] = ch
 	return dispatch.NewRegistry(byChannel), nil
 }
 

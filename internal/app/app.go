@@ -18,6 +18,7 @@ import (
 
 	"github.com/notification-dispatcher/dispatcher/internal/config"
 	"github.com/notification-dispatcher/dispatcher/internal/dispatch"
+	"github.com/notification-dispatcher/dispatcher/internal/hooks"
 	"github.com/notification-dispatcher/dispatcher/internal/httpapi"
 	"github.com/notification-dispatcher/dispatcher/internal/resilience"
 	"github.com/notification-dispatcher/dispatcher/internal/store"
@@ -57,6 +58,7 @@ type App struct {
 	api        *httpapi.API
 	callers    *callers
 	events     *stream.Hub
+	hooks      *hooks.Service
 	listener   net.Listener
 	draining   atomic.Bool
 	schemaSeen atomic.Bool
@@ -74,7 +76,16 @@ func New(o Options) (a *App, err error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	a = &App{o: o, log: o.Logger, metrics: telemetry.New(o.Version)}
-	registry, err := buildRegistry(o.Config)
+	a.store, err = store.Open(context.Background(), o.Config.Database.URL.Reveal(), store.Options{MaxConnections: o.Config.Database.MaxConnections})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			a.store.Close()
+		}
+	}()
+	registry, err := a.buildRegistry(o.Config)
 	if err != nil {
 		return nil, err
 	}
@@ -87,10 +98,6 @@ func New(o Options) (a *App, err error) {
 			_ = a.listener.Close()
 		}
 	}()
-	a.store, err = store.Open(context.Background(), o.Config.Database.URL.Reveal(), store.Options{MaxConnections: o.Config.Database.MaxConnections})
-	if err != nil {
-		return nil, err
-	}
 	node := uuid.New()
 	a.pacer = resilience.NewPacer(resilience.LimiterConfig{Source: a.store, Prefix: "pace/", Report: a.reportPacing})
 	a.member = resilience.NewMember(a.store.Scopes(node), rand.Float64)
@@ -100,13 +107,13 @@ func New(o Options) (a *App, err error) {
 		KeepFinal: o.Config.Retention.Final, KeepKeys: o.Config.Retention.IdempotencyKeys,
 	})
 	if err != nil {
-		a.store.Close()
 		return nil, err
 	}
 	a.addAccounts(registry)
 	a.metrics.CollectQueues(a.queues)
 	a.events = stream.New(a.store, stream.Config{Log: o.Logger})
 	a.callers = newCallers(a.store, a.metrics, o.Logger)
+	a.hooks = a.newHooks()
 	a.api = httpapi.New(a.apiConfig())
 	return a, nil
 }
@@ -144,6 +151,7 @@ func (a *App) Run(ctx context.Context) error {
 	parts.Go(func() { a.watchBreakers(workCtx) })
 	if a.o.Mode != ModeAPI {
 		parts.Go(func() { a.watchHeld(workCtx) })
+		parts.Go(func() { a.hooks.Run(workCtx) })
 	}
 	scopes := dispatch.Scopes{Member: a.member, Store: a.store, Logger: a.log}
 	parts.Go(func() { scopes.Run(workCtx) })
@@ -187,7 +195,7 @@ func (a *App) drain(ctx context.Context, server *http.Server) error {
 // from now on. Everything else of it needs a restart. With an error nothing has
 // changed.
 func (a *App) Reload(c config.Config) error {
-	registry, err := buildRegistry(c)
+	registry, err := a.buildRegistry(c)
 	if err != nil {
 		return err
 	}

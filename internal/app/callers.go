@@ -22,6 +22,9 @@ const (
 	nodesInterval    = 5 * time.Second
 	pruneInterval    = time.Minute
 	pruneBatch       = 1000
+	// maxLease is large, since one key may send thousands of requests a second, and
+	// they wait for the database each time that what is leased has been spent.
+	maxLease = 512
 	// maxRefusals bounds the keys whose refusals wait for the database.
 	maxRefusals = 10_000
 )
@@ -55,7 +58,7 @@ type refusal struct {
 func newCallers(s limitStore, metrics *telemetry.Metrics, log *slog.Logger) *callers {
 	c := &callers{store: s, metrics: metrics, log: log, refused: map[refusal]int64{}}
 	c.keys = resilience.NewLimiter(resilience.LimiterConfig{
-		Source: s, Prefix: "api/", Nodes: func() int { return int(c.nodes.Load()) }, Report: c.report,
+		Source: s, Prefix: "api/", Lease: resilience.LeaseConfig{Max: maxLease}, Nodes: func() int { return int(c.nodes.Load()) }, Report: c.report,
 	})
 	metrics.CollectLimits(func() telemetry.Limits {
 		stats := c.keys.Stats()

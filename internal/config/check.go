@@ -45,6 +45,7 @@ func (c *Config) check(problems *strict.Problems) {
 	between(problems, "http.drain_delay", c.HTTP.DrainDelay, 0, 10*time.Minute)
 	between(problems, "http.shutdown_timeout", c.HTTP.ShutdownTimeout, time.Second, 10*time.Minute)
 	c.HTTP.Limits.check(problems)
+	c.StatusWebhooks.check(problems)
 	switch c.Log.Format {
 	case LogAuto, LogJSON, LogText:
 	default:
@@ -59,7 +60,7 @@ func (c *Config) check(problems *strict.Problems) {
 // checkNames reports accounts that share a name: receipts, metrics and chains
 // know an account by its name alone.
 func (c *Config) checkNames(problems *strict.Problems) {
-	first := map[string]string{}
+	first := map[string]string{StatusWebhooksAccount: "the account of status webhooks"}
 	for _, a := range c.Accounts() {
 		if at, taken := first[a.Name]; taken && a.Name != "" {
 			problems.Add(a.Path+".name", 0, "is the name of "+at+" too; names are unique over all channels")

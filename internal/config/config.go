@@ -20,6 +20,8 @@ type Config struct {
 	HTTP      HTTP      `yaml:"http"`
 	Log       Log       `yaml:"log"`
 	Retention Retention `yaml:"retention"`
+	// StatusWebhooks are the calls to endpoints that projects register.
+	StatusWebhooks StatusWebhooks `yaml:"status_webhooks"`
 	// Channels has an entry for every channel, those without accounts included.
 	Channels map[notify.Channel]Channel
 }

@@ -202,7 +202,7 @@ func (d *Dispatcher) call(ctx context.Context, c *store.Claimed, a *Account, tic
 	result = result.Clean()
 	took := d.cfg.Now().Sub(started)
 	ticket.Report(ctx, result, took, d.cfg.Now())
-	d.cfg.Metrics.Attempt(c.Channel, result.Outcome, took)
+	d.metrics(c.Project).Attempt(c.Channel, result.Outcome, took)
 	attempt := &store.Attempt{
 		DeliveryID: c.DeliveryID, Turn: c.Turn, ID: c.ClaimID, N: max(c.Calls, 1), Node: d.node,
 		Account: a.Provider.Info().Account, StartedAt: started, Duration: took, Outcome: result.Outcome,

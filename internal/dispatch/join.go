@@ -31,24 +31,24 @@ func (d *Dispatcher) join(r store.Record, touched []store.DeliveryID) (j store.J
 			}
 		}
 		j.Next = d.starts(n, next, "fallback: "+because, now)
-		return j, func() { d.cfg.Metrics.Fallback(n.Chain[last].Channel, n.Chain[next].Channel, because) }
+		return j, func() { d.metrics(n.Project).Fallback(n.Chain[last].Channel, n.Chain[next].Channel, because) }
 	}
 	j.Events = append(j.Events, finished(n, status, now))
-	return j, func() { d.cfg.Metrics.Finished(status) }
+	return j, func() { d.metrics(n.Project).Finished(status) }
 }
 
 // count tells the metrics what a decision of a single delivery meant. What is
 // joined is counted there.
 func (d *Dispatcher) count(n *notify.Notification, delivery *store.Delivery, f fallback.Decision, joined bool) {
 	if f.Met && delivery.Calls <= 1 && !notify.UntilAccepted.MetBy(delivery.Status) {
-		d.cfg.Metrics.FirstDelivery(delivery.Channel, d.cfg.Now().Sub(delivery.StartedAt))
+		d.metrics(n.Project).FirstDelivery(delivery.Channel, d.cfg.Now().Sub(delivery.StartedAt))
 	}
 	if joined || !f.Final {
 		return
 	}
 	if next := int(delivery.Step) + 1; f.MoveOn && next < len(n.Chain) {
-		d.cfg.Metrics.Fallback(delivery.Channel, n.Chain[next].Channel, f.Because)
+		d.metrics(n.Project).Fallback(delivery.Channel, n.Chain[next].Channel, f.Because)
 		return
 	}
-	d.cfg.Metrics.Finished(f.Status)
+	d.metrics(n.Project).Finished(f.Status)
 }

@@ -36,18 +36,17 @@ type lookups struct {
 
 func newLookups() *lookups { return &lookups{places: make(chan struct{}, maxLookups)} }
 
-// start runs do beside the caller, if there is a place for it.
-func (l *lookups) start(do func()) bool {
+// start runs do beside the caller, or not at all when there is no place for it.
+func (l *lookups) start(do func()) {
 	select {
 	case l.places <- struct{}{}:
 	default:
-		return false
+		return
 	}
 	l.running.Go(func() {
 		defer func() { <-l.places }()
 		do()
 	})
-	return true
 }
 
 // lookup returns the provider's look-up, nil if it has none.

@@ -19,8 +19,9 @@ type asked struct {
 	*script
 	show func(m *channels.Message, began, ended time.Time) channels.Sighting
 
-	mu    sync.Mutex
-	looks int
+	mu         sync.Mutex
+	looks      int
+	open, most int // under way, and the most there have been
 }
 
 func newAsked(answer func(int, *channels.Message) channels.Result, show func(*channels.Message, time.Time, time.Time) channels.Sighting) *asked {
@@ -32,7 +33,14 @@ func (*asked) LookupScopes(notify.Target) []string { return []string{"reading"} 
 func (a *asked) LookUp(_ context.Context, m *channels.Message, began, ended time.Time) channels.Sighting {
 	a.mu.Lock()
 	a.looks++
+	a.open++
+	a.most = max(a.most, a.open)
 	a.mu.Unlock()
+	defer func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.open--
+	}()
 	return a.show(m, began, ended)
 }
 
@@ -241,4 +249,37 @@ func TestALookUpThatPanicsOrHangsHoldsNobodyUp(t *testing.T) {
 		t.Errorf("status %s of one that the waker has to wake", status)
 	}
 	shut.open()
+}
+
+func TestNoMoreThanSixteenLookUpsAreUnderWay(t *testing.T) {
+	t.Parallel()
+	const many = 24
+	shut := newDoor(t)
+	sms := newAsked(first(notify.Unknown), func(m *channels.Message, _, _ time.Time) channels.Sighting {
+		<-shut.c
+		return channels.Sighting{Messages: []channels.Result{channels.Ok(m.Key.String())}, Call: channels.Result{Outcome: notify.Accepted}}
+	})
+	n := single(t, account(sms))
+	var ids []uuid.UUID
+	for range many {
+		ids = append(ids, n.accept(t, notification(both, step(notify.SMS))))
+	}
+	for _, id := range ids {
+		n.waiting(t, id, notify.WaitReconcile)
+	}
+	n.pass(t)
+	eventually(t, "as many look-ups as may be", func() bool { return sms.looked() >= 16 })
+	shut.open()
+	eventually(t, "the others in their turn", func() bool {
+		n.pass(t)
+		return n.count(t, "select count(*) from dispatcher.deliveries where final") == many
+	})
+	sms.mu.Lock()
+	defer sms.mu.Unlock()
+	if sms.most != 16 {
+		t.Errorf("%d look-ups under way at once", sms.most)
+	}
+	if calls := len(sms.sent()); calls != many {
+		t.Errorf("%d calls for %d notifications", calls, many)
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/notification-dispatcher/dispatcher/internal/fallback"
 	"github.com/notification-dispatcher/dispatcher/internal/notify"
 	"github.com/notification-dispatcher/dispatcher/internal/resilience"
+	"github.com/notification-dispatcher/dispatcher/internal/store"
 )
 
 // Account is one configured account, ready to send.
@@ -29,6 +30,23 @@ type Account struct {
 	Budget resilience.BudgetConfig
 	// MaxPerSecond paces all calls of the account, over all nodes; 0 for no limit.
 	MaxPerSecond float64
+	// Hidden: the account serves hidden projects and no others, see
+	// [store.HiddenProject].
+	Hidden bool
+	// Schedule, if it has any, is how long to wait before each retry, whatever the
+	// failure, in place of Retry and SlowRetry; the last one is for all that follow.
+	// Up to a tenth is added to each, so that many do not come back at once.
+	Schedule []time.Duration
+}
+
+// delay is how long to wait before a retry, counted from 0. spread is a random
+// number in [0, 1).
+func (a *Account) delay(b resilience.Backoff, retry int, spread float64) time.Duration {
+	if len(a.Schedule) == 0 {
+		return b.Delay(retry+1, spread)
+	}
+	wait := a.Schedule[min(max(retry, 0), len(a.Schedule)-1)]
+	return wait + time.Duration(spread*float64(wait/10))
 }
 
 // paces are the rates that a call through the account must keep to: its own, and
@@ -55,7 +73,7 @@ func (a *Account) paces(scopes []string) []resilience.Pace {
 
 // serves reports whether the account may send for project by provider.
 func (a *Account) serves(project, provider string) bool {
-	return (provider == "" || a.Provider.Info().Provider == provider) &&
+	return a.Hidden == store.Hidden(project) && (provider == "" || a.Provider.Info().Provider == provider) &&
 		(len(a.Projects) == 0 || slices.Contains(a.Projects, project))
 }
 
@@ -78,6 +96,9 @@ type Registry struct {
 func NewRegistry(byChannel map[notify.Channel]Channel) *Registry {
 	r := &Registry{channels: byChannel}
 	for _, a := range r.Accounts() {
+		if a.Hidden {
+			continue
+		}
 		r.infos = append(r.infos, a.Provider.Info())
 		r.restricted = r.restricted || len(a.Projects) > 0
 	}
@@ -168,8 +189,8 @@ func (r *Registry) policy(n *notify.Notification, step int, a *Account, spread f
 	}
 	p := fallback.NewPolicy(n, step, a.OnUnknown)
 	p.Spread = spread
-	p.Backoff = func(retry int) time.Duration { return a.Retry.Delay(retry+1, spread) }
-	p.SlowBackoff = func(retry int) time.Duration { return a.SlowRetry.Delay(retry+1, spread) }
+	p.Backoff = func(retry int) time.Duration { return a.delay(a.Retry, retry, spread) }
+	p.SlowBackoff = func(retry int) time.Duration { return a.delay(a.SlowRetry, retry, spread) }
 	p.Observable = notify.Sent
 	if a.Provider != nil {
 		p.Observable = a.Provider.Info().MaxObservable

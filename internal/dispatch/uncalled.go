@@ -176,7 +176,7 @@ func (d *Dispatcher) settleOrphan(ctx context.Context, orphan store.Delivery) er
 		Account: orphan.Account, StartedAt: orphan.ClaimedAt, Duration: max(now.Sub(orphan.ClaimedAt), 0), Outcome: result.Outcome,
 		Detail: result.Detail, PossibleDuplicate: orphan.Repeats > 0,
 	}
-	d.cfg.Metrics.Attempt(orphan.Channel, result.Outcome, attempt.Duration)
+	d.metrics(orphan.Project).Attempt(orphan.Channel, result.Outcome, attempt.Duration)
 	o := outcome{Outcome: fallback.Outcome{Kind: notify.Unknown, Crashed: true, Scope: orphan.Account}, account: account}
 	d.settle(ctx, &l.record.Notification, l.delivery, attempt, o)
 	return nil

@@ -40,6 +40,11 @@ func TestAFailingProviderSeesOneProbeAtATimeThoughTheProbingNodeIsKilled(t *test
 	}
 	// From here on all is well, and nobody does anything.
 	c.slow(t, callTime)
+	eventually(t, 30*time.Second, "the breaker closes", func() bool {
+		all = c.changes(t, twilioScope)
+		return all[len(all)-1].to == "closed"
+	})
+	c.faults(t)
 	l.wait(t)
 	c.settled(t, n)
 
@@ -100,6 +105,9 @@ func wantOneChangePerGeneration(t *testing.T, all []change) {
 // many calls that were.
 func (c *cluster) wantProbesOneByOne(t *testing.T, all []change, hung sandbox.Message, lease time.Time) int {
 	t.Helper()
+	if lease.Before(hung.ReceivedAt.Add(patientTimeout)) {
+		t.Errorf("a probe at %s may take %s and has the breaker until %s", hung.ReceivedAt, patientTimeout, lease)
+	}
 	settled, closed := all[0].at.Add(lateNews), all[len(all)-1].at
 	var calls []sandbox.Message
 	for _, m := range c.received("twilio") {

@@ -77,17 +77,32 @@ func (c *cluster) configure(t *testing.T, tune ...func(account)) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var file map[string]any
+	if err := os.WriteFile(c.config, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.edit(t, func(file object) {
+		for _, channel := range file["channels"].(object) {
+			for _, a := range channel.(object)["accounts"].([]any) {
+				for _, change := range tune {
+					change(a.(account))
+				}
+			}
+		}
+	})
+}
+
+// edit changes the configuration file.
+func (c *cluster) edit(t *testing.T, change func(file object)) {
+	t.Helper()
+	text, err := os.ReadFile(c.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file object
 	if err := yaml.Unmarshal(text, &file); err != nil {
 		t.Fatal(err)
 	}
-	for _, channel := range file["channels"].(map[string]any) {
-		for _, a := range channel.(map[string]any)["accounts"].([]any) {
-			for _, change := range tune {
-				change(a.(account))
-			}
-		}
-	}
+	change(file)
 	if text, err = yaml.Marshal(file); err != nil {
 		t.Fatal(err)
 	}

@@ -12,10 +12,12 @@ package e2e_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"testing"
 	"time"
@@ -28,6 +30,10 @@ import (
 // program is the path of the built binary, whose name is dispatcher.
 var program string
 
+// atOnce is how many tests run side by side where -parallel does not say: most of
+// their time is the program's, and it waits.
+const atOnce = 4
+
 func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
 
 func buildAndRun(m *testing.M) int {
@@ -37,6 +43,9 @@ func buildAndRun(m *testing.M) int {
 		err = build(program)
 	}
 	defer func() { _ = os.RemoveAll(folder) }()
+	if runtime.GOMAXPROCS(0) < atOnce {
+		err = errors.Join(err, flag.Set("test.parallel", strconv.Itoa(atOnce))) // before the flags are parsed, which win
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
 		return 1

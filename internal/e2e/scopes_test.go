@@ -16,10 +16,12 @@ import (
 // patient gives accounts times in which an observer can follow what breakers and
 // gates do.
 func patient(a account) {
-	a["timeout"] = "2s"
+	a["timeout"] = patientTimeout.String()
 	a["retry"] = account{"base": "100ms", "cap": "500ms"}
 	a["breaker"] = account{"open": "2s", "max_open": "2s"}
 }
+
+const patientTimeout = 2 * time.Second
 
 // lateNews is after how long every node has learned of a breaker or a gate, also
 // where its announcement was lost. Calls that had been started before are over

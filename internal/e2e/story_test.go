@@ -94,7 +94,7 @@ func (c *cluster) stories(t *testing.T) []*story {
 		t.Fatal(err)
 	}
 	for _, m := range c.sandbox.Messages(sandbox.Filter{}) {
-		k := storyKey{referencePattern.FindString(m.To + " " + m.Text), m.Channel}
+		k := storyKey{referenceOf(m), m.Channel}
 		if all[k] == nil {
 			t.Fatalf("the sandbox received a call that no step explains: %+v", m)
 		}

@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
+	"github.com/notification-dispatcher/dispatcher/internal/channels/webhook"
+	"github.com/notification-dispatcher/dispatcher/internal/hooks"
 	"github.com/notification-dispatcher/dispatcher/internal/httpapi"
 	"github.com/notification-dispatcher/dispatcher/internal/notify"
 	"github.com/notification-dispatcher/dispatcher/internal/store"
@@ -178,7 +180,12 @@ func TestNoRouteShowsAnotherProject(t *testing.T) {
 			t.Fatal("no store")
 		}
 		c.Events = &httpapi.Events{Hub: stream.New(source, stream.Config{}), Store: source}
+		c.Webhooks = hooks.New(hooks.Config{Store: source, Cursor: httpapi.EventCursor})
 	})
+	hook, err := db.CreateWebhook(t.Context(), store.Webhook{ID: uuid.New(), Project: "acme", URL: "https://acme.example"}, webhook.NewSecret())
+	if err != nil {
+		t.Fatal(err)
+	}
 	secret, key, err := db.CreateKey(t.Context(), "acme", "the name of acme", []string{"send", "read", "admin"}, time.Time{})
 	if err != nil {
 		t.Fatal(err)
@@ -195,25 +202,30 @@ func TestNoRouteShowsAnotherProject(t *testing.T) {
 		if r.scope == "" {
 			continue
 		}
-		for _, id := range []string{made.ID, key.ID.String()} {
+		for _, id := range []string{made.ID, key.ID.String(), hook.ID.String()} {
 			target := param.ReplaceAllString(r.target, id)
 			body := ""
-			if r.method == "PATCH" {
+			switch {
+			case r.method == "PATCH" && strings.Contains(target, "webhooks"):
+				body = `{"enabled":false}`
+			case r.method == "PATCH":
 				body = `{"limits":{"read":null}}`
+			case r.method == "POST" && strings.HasSuffix(target, id+"/replay"):
+				body = `{"since":"2026-01-01T00:00:00Z"}`
 			}
 			a := s.do(t, r.method, target, body, other)
 			if target != r.target {
 				checked++
 				a.problem(404, "not_found")
 			}
-			for _, told := range []string{made.ID, key.ID.String(), "acme", "+1415"} {
+			for _, told := range []string{made.ID, key.ID.String(), hook.ID.String(), "acme", "+1415"} {
 				if strings.Contains(a.Body.String(), told) {
 					t.Errorf("%s %s tells %q: %s", r.method, target, told, a.Body)
 				}
 			}
 		}
 	}
-	if checked < 14 {
+	if checked < 40 {
 		t.Errorf("only %d requests for what is another's", checked)
 	}
 	var still struct {

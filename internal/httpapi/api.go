@@ -83,6 +83,8 @@ type Config struct {
 	Ready []Check
 	// Events serves status events; nil answers that there are none now.
 	Events *Events
+	// Webhooks are the status webhooks; nil answers that there are none now.
+	Webhooks Webhooks
 	// Limits is what callers may ask for; nil for no limit.
 	Limits *RateLimits
 	// Metrics serves /metrics; nil for none.
@@ -119,6 +121,7 @@ type API struct {
 	now          func() time.Time
 	unready      atomic.Bool // what /readyz last said
 	events       *streams
+	webhooks     Webhooks
 	limits       *limits
 	observe      func(route, method string, status int, took time.Duration)
 
@@ -131,7 +134,7 @@ func New(c Config) *API {
 	a := &API{
 		accept: c.Accept, store: c.Store, keys: c.Keys, accounts: c.Accounts, operations: c.Operations, ready: c.Ready,
 		retry: c.Retry, plan: c.Plan, batches: c.Batches, maxBatchBody: c.MaxBatchBody, keepKeys: c.KeepKeys,
-		log: c.Log, maxBody: c.MaxBody, now: c.Now, observe: c.Observe, events: newStreams(c.Events), limits: newLimits(c.Limits), mux: http.NewServeMux(),
+		log: c.Log, maxBody: c.MaxBody, now: c.Now, observe: c.Observe, events: newStreams(c.Events), webhooks: c.Webhooks, limits: newLimits(c.Limits), mux: http.NewServeMux(),
 	}
 	if a.log == nil {
 		a.log = slog.New(slog.DiscardHandler)
@@ -161,6 +164,8 @@ func New(c Config) *API {
 	a.routeKeys()
 	a.routeRotation()
 	a.routeKeyLimits()
+	a.routeWebhooks()
+	a.routeWebhookCalls()
 	a.routeHealth()
 	closeRequests(a.huma.OpenAPI())
 	documentLimits(a.huma.OpenAPI())

@@ -13,7 +13,8 @@ import (
 // the project of the key.
 const eventCursorVersion = 1
 
-func eventCursor(project string, position int64) string {
+// EventCursor is how a position of a project's events is shown.
+func EventCursor(project string, position int64) string {
 	b := binary.BigEndian.AppendUint64([]byte{eventCursorVersion}, uint64(position))
 	return base64.RawURLEncoding.EncodeToString(append(b, eventMark(project)...))
 }

@@ -57,6 +57,7 @@ func eventTypes() []string {
 		store.EventAccepted, string(notify.Waiting), string(notify.Queued), string(notify.Unknown), string(notify.Sent), string(notify.Failed),
 		string(notify.Delivered), string(notify.Read), string(notify.Lapsed), string(notify.Canceled), string(notify.Blocked),
 		store.EventAcknowledged, store.EventRetried, store.EventCorrected, finished,
+		store.EventWebhookDisabled,
 	}
 }
 
@@ -88,8 +89,9 @@ type eventPage struct {
 type eventView struct {
 	ID             string         `json:"id" doc:"The event's cursor."`
 	At             time.Time      `json:"at" doc:"When it happened. Events come in the order in which they were stored, which may differ slightly."`
-	NotificationID uuid.UUID      `json:"notification_id" format:"uuid"`
-	Type           string         `json:"type" example:"sent" doc:"accepted, finished and canceled are about the notification; the others are what became of one delivery of it."`
+	NotificationID uuid.UUID      `json:"notification_id,omitzero" format:"uuid" doc:"Absent where the event is about a webhook."`
+	WebhookID      uuid.UUID      `json:"webhook_id,omitzero" format:"uuid" doc:"Of webhook_disabled: which webhook is told of nothing any more."`
+	Type           string         `json:"type" example:"sent" doc:"accepted, finished and canceled are about the notification, webhook_disabled is about a webhook; the others are what became of one delivery."`
 	Step           *int           `json:"step,omitzero" doc:"Which step of the chain, counted from 0; absent where the event is about the whole."`
 	Target         *int           `json:"target,omitzero" doc:"Which address of the step, counted from 0."`
 	Channel        notify.Channel `json:"channel,omitzero" enum:"push,sms,whatsapp,email,slack,webhook" doc:"The step's."`
@@ -237,7 +239,7 @@ func (a *API) eventPage(ctx context.Context, w http.ResponseWriter, f store.Even
 	if err != nil {
 		return err
 	}
-	body := eventPage{Items: make([]eventView, len(page.Events)), Next: eventCursor(f.Project, page.Next), More: page.More}
+	body := eventPage{Items: make([]eventView, len(page.Events)), Next: EventCursor(f.Project, page.Next), More: page.More}
 	for i := range page.Events {
 		body.Items[i] = viewEvent(&page.Events[i])
 	}
@@ -270,8 +272,11 @@ func (a *API) eventProblem(ctx context.Context, err error, place string) *Proble
 
 func viewEvent(e *store.LoggedEvent) eventView {
 	v := eventView{
-		ID: eventCursor(e.Project, e.Seq), At: e.At, NotificationID: e.ID.Notification, Type: e.Type, Channel: e.Channel,
+		ID: EventCursor(e.Project, e.Seq), At: e.At, NotificationID: e.ID.Notification, Type: e.Type, Channel: e.Channel,
 		Because: e.Because, Final: e.Final,
+	}
+	if e.Type == store.EventWebhookDisabled {
+		v.NotificationID, v.WebhookID = uuid.Nil, e.ID.Notification
 	}
 	if !e.Whole {
 		step, target := int(e.ID.Step), int(e.ID.Target)

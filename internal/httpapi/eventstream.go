@@ -197,7 +197,7 @@ func (o *eventWriter) events(events []*store.LoggedEvent) error {
 // position writes a heartbeat: a comment, which a proxy takes for life, and an id
 // without data, from which a quiet stream resumes without looking back.
 func (o *eventWriter) position(position int64) error {
-	o.buffer.WriteString(":\nid: " + eventCursor(o.project, position) + "\n\n")
+	o.buffer.WriteString(":\nid: " + EventCursor(o.project, position) + "\n\n")
 	return o.flush()
 }
 

@@ -35,6 +35,7 @@ func humaConfig() huma.Config {
 		{Name: tagNotifications, Description: "Send, follow and stop notifications."},
 		{Name: tagEvents, Description: "Follow what happens, as a stream or by polling."},
 		{Name: tagChannels, Description: "The health of channels and their accounts."},
+		{Name: tagWebhooks, Description: "Endpoints of the project's own that are told what happens. Scope admin."},
 		{Name: tagKeys, Description: "API keys of the project. Scope admin."},
 		{Name: tagHealth, Description: "For load balancers and orchestrators. Without a key."},
 	}
@@ -48,6 +49,7 @@ const (
 	tagNotifications = "notifications"
 	tagEvents        = "events"
 	tagChannels      = "channels"
+	tagWebhooks      = "webhooks"
 	tagKeys          = "keys"
 	tagHealth        = "health"
 )

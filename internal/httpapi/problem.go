@@ -30,6 +30,7 @@ const (
 	CodeBatchRunning     = "batch_running"            // 409: another request runs this batch
 	CodeDuplicateRow     = "duplicate_row"            // 409: the same as an earlier row of the batch
 	CodeKeyEnded         = "key_ended"                // 409: the API key is revoked or has expired
+	CodeTooManyWebhooks  = "too_many_webhooks"        // 409: the project has as many as it may have
 	CodeTooLarge         = "body_too_large"           // 413
 	CodeMediaType        = "unsupported_media_type"   // 415: bodies are JSON, not compressed
 	CodeInvalid          = "invalid_request"          // 422: see errors

@@ -51,17 +51,20 @@ func (s *Server) twilioList(w http.ResponseWriter, r *http.Request) {
 			size = n
 		}
 		found := []jsontext.Value{}
+		var next any // null without a next page
 		for _, e := range slices.Backward(s.messages.all()) {
+			if e.provider != twilio || e.account != r.PathValue("sid") || e.answer.ID == "" || !twilioMatches(e, query) {
+				continue
+			}
 			if len(found) == size {
+				next = r.URL.Path + "?Page=1" // which shows the first page again
 				break
 			}
-			if e.provider == twilio && e.account == r.PathValue("sid") && e.answer.ID != "" && twilioMatches(e, query) {
-				found = append(found, jsontext.Value(s.twilioNow(e)))
-			}
+			found = append(found, jsontext.Value(s.twilioNow(e)))
 		}
 		return reply{status: http.StatusOK, body: object(map[string]any{
 			"messages": found, "page": 0, "page_size": size, "start": 0, "end": max(0, len(found)-1),
-			"uri": r.URL.RequestURI(), "first_page_uri": r.URL.RequestURI(), "next_page_uri": nil, "previous_page_uri": nil,
+			"uri": r.URL.RequestURI(), "first_page_uri": r.URL.RequestURI(), "next_page_uri": next, "previous_page_uri": nil,
 		})}
 	})
 }

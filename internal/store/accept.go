@@ -33,35 +33,41 @@ func (s *Store) Accept(ctx context.Context, rows []Acceptance, now time.Time, ke
 		if err != nil {
 			return err
 		}
-		fresh, err = insertNotifications(ctx, tx, rows, fresh)
-		if err != nil {
-			return err
-		}
-		p, b := newPack(), &pgx.Batch{}
-		var starts []Start
-		events := make([]Event, 0, len(fresh))
-		for _, i := range fresh {
-			n := &rows[i].Notification
-			starts = append(starts, rows[i].Starts...)
-			events = append(events, Event{
-				At: n.CreatedAt, ID: DeliveryID{Notification: n.ID}, Whole: true, Project: n.Project, Type: EventAccepted,
-			})
-		}
-		queueStarts(p, starts)
-		if err := p.insert(ctx, tx, s.queue); err != nil {
-			return err
-		}
-		queueInserts(b, starts)
-		queueEvents(b, events)
-		if err := send(ctx, tx, b); err != nil {
-			return fmt.Errorf("insert deliveries: %w", err)
-		}
-		return nil
+		return s.acceptFresh(ctx, tx, rows, fresh)
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("accept: %w", err)
 	}
 	return out, errs, nil
+}
+
+// acceptFresh writes the rows at the given indexes, except those that an earlier
+// try has committed.
+func (s *Store) acceptFresh(ctx context.Context, tx pgx.Tx, rows []Acceptance, fresh []int) error {
+	fresh, err := insertNotifications(ctx, tx, rows, fresh)
+	if err != nil {
+		return err
+	}
+	p, b := newPack(), &pgx.Batch{}
+	var starts []Start
+	events := make([]Event, 0, len(fresh))
+	for _, i := range fresh {
+		n := &rows[i].Notification
+		starts = append(starts, rows[i].Starts...)
+		events = append(events, Event{
+			At: n.CreatedAt, ID: DeliveryID{Notification: n.ID}, Whole: true, Project: n.Project, Type: EventAccepted,
+		})
+	}
+	queueStarts(p, starts)
+	if err := p.insert(ctx, tx, s.queue); err != nil {
+		return err
+	}
+	queueInserts(b, starts)
+	queueEvents(b, events)
+	if err := send(ctx, tx, b); err != nil {
+		return fmt.Errorf("insert deliveries: %w", err)
+	}
+	return nil
 }
 
 const insertKeys = `

@@ -31,6 +31,18 @@ with gone as (
 )
 select from gone`
 
+// deleteWebhookEvents is the same for events about webhooks, which outlive them.
+const deleteWebhookEvents = `
+with told as (
+  delete from dispatcher.events e using dispatcher.webhooks h
+  where e.notification_id = h.id and e.at < $1 returning e.project, e.id
+), horizons as (
+  insert into dispatcher.event_horizons as h (project, id)
+  select project, max(id) from told group by project order by project
+  on conflict (project) do update set id = greatest(h.id, excluded.id)
+)
+select from told`
+
 const deleteBatches = `
 delete from dispatcher.batches where (project, key) in (
   select project, key from dispatcher.batches where expires_at < $1 and lease_until < $1 order by expires_at limit $2
@@ -51,6 +63,7 @@ func (s *Store) Expire(ctx context.Context, endedBefore, now time.Time, batch in
 		args []any
 	}{
 		{deleteNotifications, []any{firstIDAt(endedBefore), endedBefore, batch}},
+		{deleteWebhookEvents, []any{endedBefore}},
 		{deleteKeys, []any{now, batch}},
 		{deleteBatches, []any{now, batch}},
 	} {

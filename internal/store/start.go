@@ -256,11 +256,9 @@ insert into dispatcher.events (at, notification_id, step, target, project, type,
 select * from unnest($1::timestamptz[], $2::uuid[], $3::int2[], $4::int2[], $5::text[], $6::text[], $7::text[], $8::bool[])`
 
 // queueEvents adds the events' lock and the events to b. They must be the last
-// statements before the commit.
+// statements before the commit. What becomes of calls to status webhooks is no
+// event: it would lead to further calls.
 func queueEvents(b *pgx.Batch, events []Event) {
-	if len(events) == 0 {
-		return
-	}
 	var (
 		at            []time.Time
 		ids           []uuid.UUID
@@ -271,6 +269,9 @@ func queueEvents(b *pgx.Batch, events []Event) {
 	)
 	for i := range events {
 		e := &events[i]
+		if Hidden(e.Project) {
+			continue
+		}
 		at, ids, project, kind = append(at, e.At), append(ids, e.ID.Notification), append(project, e.Project), append(kind, e.Type)
 		because, final = append(because, nullText(e.Because)), append(final, e.Final)
 		if e.Whole {
@@ -278,6 +279,9 @@ func queueEvents(b *pgx.Batch, events []Event) {
 		} else {
 			step, target = append(step, &e.ID.Step), append(target, &e.ID.Target)
 		}
+	}
+	if len(at) == 0 {
+		return
 	}
 	b.Queue("select pg_advisory_xact_lock($1)", eventsLock)
 	b.Queue(insertEvents, at, ids, step, target, project, kind, because, final)

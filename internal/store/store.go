@@ -135,7 +135,7 @@ func Classify(err error) Class {
 		running *BatchRunningError
 	)
 	switch {
-	case err == nil, errors.Is(err, ErrNotFound), errors.Is(err, ErrIdempotencyMismatch), errors.Is(err, ErrKeyEnded), errors.Is(err, ErrBatchLost),
+	case err == nil, errors.Is(err, ErrNotFound), errors.Is(err, ErrIdempotencyMismatch), errors.Is(err, ErrKeyEnded), errors.Is(err, ErrBatchLost), errors.Is(err, ErrTooManyWebhooks),
 		errors.As(err, &running), errors.As(err, &scan):
 		return Other
 	case errors.Is(err, errUnstorable):

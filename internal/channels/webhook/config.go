@@ -57,6 +57,18 @@ func (c Config) resolve() (settings, error) {
 	var err error
 	s.keys, err = keys(c.Secrets)
 	add(err)
+	add(c.resolveRest(&s))
+	return s, errors.Join(errs...)
+}
+
+// resolveRest checks all of c but the secrets.
+func (c Config) resolveRest(s *settings) error {
+	var errs []error
+	add := func(err error) {
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
 	s.userAgent = c.UserAgent
 	if s.userAgent == "" {
 		s.userAgent = defaultUserAgent
@@ -64,10 +76,11 @@ func (c Config) resolve() (settings, error) {
 	if !validHeaderValue(s.userAgent) {
 		add(errors.New("user_agent: must be printable ASCII"))
 	}
+	var err error
 	s.rules.ports, err = ports(c.AllowPorts)
 	add(err)
 	add(s.rules.exempt(c.AllowPrivate))
-	return s, errors.Join(errs...)
+	return errors.Join(errs...)
 }
 
 func keys(secrets []secret.Value) ([][]byte, error) {

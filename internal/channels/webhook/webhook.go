@@ -46,16 +46,27 @@ func New(account string, cfg Config) (*Provider, error) {
 	if err != nil {
 		return nil, fmt.Errorf("webhook account %s: %w", account, err)
 	}
-	p := &Provider{account: account, userAgent: s.userAgent, guard: newGuard(s.rules), now: time.Now}
-	for _, key := range s.keys {
-		signer, err := standardwebhooks.NewWebhookRaw(key)
-		if err != nil {
-			return nil, fmt.Errorf("webhook account %s: %w", account, err)
-		}
-		p.signers = append(p.signers, signer)
+	p := assemble(account, s)
+	if p.signers, err = signers(s.keys); err != nil {
+		return nil, fmt.Errorf("webhook account %s: %w", account, err)
 	}
-	p.client = p.guard.client()
 	return p, nil
+}
+
+func assemble(account string, s settings) *Provider {
+	g := newGuard(s.rules)
+	return &Provider{account: account, userAgent: s.userAgent, guard: g, client: g.client(), now: time.Now}
+}
+
+func signers(keys [][]byte) ([]*standardwebhooks.Webhook, error) {
+	out := make([]*standardwebhooks.Webhook, len(keys))
+	for i, key := range keys {
+		var err error
+		if out[i], err = standardwebhooks.NewWebhookRaw(key); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 // Info implements [channels.Provider]. A 2xx is the recipient's own answer, so
@@ -104,6 +115,10 @@ func (p *Provider) check(m *channels.Message) (endpoint, *channels.CheckError) {
 
 // Send implements [channels.Provider].
 func (p *Provider) Send(ctx context.Context, m *channels.Message) channels.Result {
+	return p.send(ctx, m, m.Key.String(), p.signers)
+}
+
+func (p *Provider) send(ctx context.Context, m *channels.Message, id string, by []*standardwebhooks.Webhook) channels.Result {
 	e, cerr := p.check(m)
 	if cerr != nil {
 		return channels.Result{Outcome: notify.RecipientRejected, Detail: cerr.Error()}
@@ -116,22 +131,22 @@ func (p *Provider) Send(ctx context.Context, m *channels.Message) channels.Resul
 	if err != nil { // its text holds the URL
 		return channels.Result{Outcome: notify.RecipientRejected, Detail: urlField + ": cannot be called"}
 	}
-	if err := p.setHeaders(req.Header, m, body); err != nil {
+	if err := p.setHeaders(req.Header, m, id, by, body); err != nil {
 		return channels.Result{Outcome: notify.MessageRejected, Detail: "cannot be signed"}
 	}
 	return classify(ctx, channels.Do(p.client, req), e.scope())
 }
 
-func (p *Provider) setHeaders(h http.Header, m *channels.Message, body []byte) error {
+func (p *Provider) setHeaders(h http.Header, m *channels.Message, id string, by []*standardwebhooks.Webhook, body []byte) error {
 	h.Set("Content-Type", "application/json")
 	h.Set("User-Agent", p.userAgent)
 	setHeaders(h, m.To.Webhook)
 	if m.Trace != "" {
 		h.Set("Traceparent", m.Trace)
 	}
-	id, now := m.Key.String(), p.now()
-	signatures := make([]string, len(p.signers))
-	for i, s := range p.signers {
+	now := p.now()
+	signatures := make([]string, len(by))
+	for i, s := range by {
 		var err error
 		if signatures[i], err = s.Sign(id, now, body); err != nil {
 			return fmt.Errorf("sign: %w", err)
