@@ -68,14 +68,14 @@ type App struct {
 // New makes the process and takes its address, so that a busy port is known at
 // once. It does not wait for the database. The caller must call Run, which also
 // gives everything back.
-func New(o Options) (a *App, err error) {
+func New(o Options) (_ *App, err error) {
 	if o.Mode == "" {
 		o.Mode = ModeAll
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	a = &App{o: o, log: o.Logger, metrics: telemetry.New(o.Version)}
+	a := &App{o: o, log: o.Logger, metrics: telemetry.New(o.Version)}
 	a.store, err = store.Open(context.Background(), o.Config.Database.URL.Reveal(), store.Options{MaxConnections: o.Config.Database.MaxConnections})
 	if err != nil {
 		return nil, err
