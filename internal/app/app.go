@@ -113,6 +113,7 @@ func New(o Options) (_ *App, err error) {
 	a.metrics.CollectQueues(a.queues)
 	a.events = stream.New(a.store, stream.Config{Log: o.Logger})
 	a.callers = newCallers(a.store, a.metrics, o.Logger)
+	a.member.SetNodes(a.callers.liveNodes)
 	a.hooks = a.newHooks()
 	a.api = httpapi.New(a.apiConfig())
 	return a, nil

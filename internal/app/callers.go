@@ -58,7 +58,7 @@ type refusal struct {
 func newCallers(s limitStore, metrics *telemetry.Metrics, log *slog.Logger) *callers {
 	c := &callers{store: s, metrics: metrics, log: log, refused: map[refusal]int64{}}
 	c.keys = resilience.NewLimiter(resilience.LimiterConfig{
-		Source: s, Prefix: "api/", Lease: resilience.LeaseConfig{Max: maxLease}, Nodes: func() int { return int(c.nodes.Load()) }, Report: c.report,
+		Source: s, Prefix: "api/", Lease: resilience.LeaseConfig{Max: maxLease}, Nodes: c.liveNodes, Report: c.report,
 	})
 	metrics.CollectLimits(func() telemetry.Limits {
 		stats := c.keys.Stats()
@@ -66,6 +66,9 @@ func newCallers(s limitStore, metrics *telemetry.Metrics, log *slog.Logger) *cal
 	})
 	return c
 }
+
+// liveNodes is how many nodes live, as last counted; 0 before that.
+func (c *callers) liveNodes() int { return int(c.nodes.Load()) }
 
 // limits are those of a configuration.
 func (c *callers) limits(h config.HTTP) *httpapi.RateLimits {

@@ -46,6 +46,7 @@ type Member struct {
 	since  time.Time            // shared clock
 	notes  []ScopeTransition
 	kick   chan struct{}
+	nodes  func() int // nil means one
 }
 
 // NewMember returns a process's part in the given shared state. rand returns a

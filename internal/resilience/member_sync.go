@@ -282,7 +282,7 @@ func (m *Member) spread(d *Denial, now time.Time) *Denial {
 		v.shutUntil = d.Until
 	}
 	d.Until = d.Until.Add(time.Duration(v.refused) * time.Second / spreadRate)
-	v.refused = min(v.refused+1, spreadRate*maxSpread)
+	v.refused = min(v.refused+m.countNodes(), spreadRate*maxSpread)
 	return d
 }
 

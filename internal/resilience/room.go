@@ -34,12 +34,27 @@ func (m *Member) Room(scope string, interval time.Duration, now time.Time) int {
 		room = max(limit-v.inFlight, 0)
 	}
 	if !v.shutUntil.IsZero() && now.Sub(v.shutUntil) < afterShut {
-		few := max(int(spreadRate*interval/time.Second), 1)
+		few := max(int(spreadRate*interval/time.Second)/m.countNodes(), 1)
 		if room == Unlimited || few < room {
 			room = few
 		}
 	}
 	return room
+}
+
+// SetNodes tells how many processes share the scopes, so that together they let
+// no more through than one may. It is called under a lock; one without it.
+func (m *Member) SetNodes(count func() int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.nodes = count
+}
+
+func (m *Member) countNodes() int {
+	if m.nodes == nil {
+		return 1
+	}
+	return max(m.nodes(), 1)
 }
 
 // Refuses reports whether a call of the scope alone would be refused now.
