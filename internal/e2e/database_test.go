@@ -80,7 +80,7 @@ func TestTheServiceOutlivesItsDatabase(t *testing.T) {
 	c := newClusterOn(t, url, quick, resending)
 	c.slow(t, callTime)
 	serving := c.serve(t)
-	n := notifications(t, 1600)
+	n := notifications(t, 1200)
 	for i, stop := range []func(*testing.T){server.stopFast, server.stopImmediate} {
 		l := begin(t, []*node{serving}, i*n/2, (i+1)*n/2, c.message)
 		c.midway(t, i*n/2+n/10)

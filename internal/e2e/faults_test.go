@@ -27,7 +27,7 @@ func TestMixedFaultsLoseNothingAndRepeatOnlyWhatIsUnknown(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, quick, unsettled)
 	nodes := []*node{c.serve(t), c.serve(t)}
-	n := notifications(t, 1500)
+	n := notifications(t, 1200)
 	plans := make([]plan, n)
 	var rules []sandbox.Rule
 	for i := range plans {
