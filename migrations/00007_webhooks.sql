@@ -31,6 +31,7 @@ create table dispatcher.webhooks (
   check ((disabled_at is null) = (disabled_because is null))
 ) with (fillfactor = 50);
 create index webhooks_by_project on dispatcher.webhooks (project, id);
+create index webhooks_by_start on dispatcher.webhooks (after_event) where disabled_at is null;
 
 -- How far the events have been turned into calls. Whoever holds the one row's lock
 -- is the consumer, and moves it in the transaction that writes the calls.

@@ -74,9 +74,7 @@ type Config struct {
 }
 
 // Service registers endpoints and feeds them. It is safe for concurrent use.
-type Service struct {
-	Config
-}
+type Service struct{ cfg Config }
 
 // New returns a service. Nothing is fed before [Service.Run].
 func New(c Config) *Service {
@@ -101,9 +99,9 @@ func (s *Service) Run(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil && !failing:
-			s.Log.WarnContext(ctx, "webhooks are not told of events now", slog.Any("error", err))
+			s.cfg.Log.WarnContext(ctx, "webhooks are not told of events now", slog.Any("error", err))
 		case err == nil && failing:
-			s.Log.InfoContext(ctx, "webhooks are told of events again")
+			s.cfg.Log.InfoContext(ctx, "webhooks are told of events again")
 		}
 		failing = err != nil
 		select {
@@ -118,7 +116,7 @@ func (s *Service) Run(ctx context.Context) {
 // it.
 func (s *Service) Feed(ctx context.Context) error {
 	for {
-		more, err := s.Store.FeedWebhooks(ctx, feedLimit, s.calls)
+		more, err := s.cfg.Store.FeedWebhooks(ctx, feedLimit, s.calls)
 		if err != nil || !more {
 			return err
 		}
@@ -139,8 +137,8 @@ func (s *Service) calls(events []store.WebhookEvent) ([]store.Acceptance, error)
 
 // call is the call that tells a webhook of an event.
 func (s *Service) call(e *store.WebhookEvent) (store.Acceptance, error) {
-	m := newMessage(e, s.Cursor(e.Project, e.Seq))
-	return s.start(e.Project, e.Webhook, e.URL, m, labelOf(e, s.Cursor(e.Project, e.Seq)))
+	m := newMessage(e, s.cfg.Cursor(e.Project, e.Seq))
+	return s.start(e.Project, e.Webhook, e.URL, m, labelOf(e, s.cfg.Cursor(e.Project, e.Seq)))
 }
 
 // start makes the call of a message.
@@ -157,7 +155,7 @@ func (s *Service) start(project string, webhook uuid.UUID, url string, m any, l 
 		return store.Acceptance{}, err
 	}
 	n.Content.Webhook = &notify.WebhookContent{Payload: payload}
-	return s.Starter.Acceptance(n), nil
+	return s.cfg.Starter.Acceptance(n), nil
 }
 
 // notification is a call to a webhook without its content.
@@ -166,7 +164,7 @@ func (s *Service) notification(project string, webhook uuid.UUID, url string) (n
 	if err != nil {
 		return notify.Notification{}, err
 	}
-	now := s.Now().UTC().Truncate(time.Microsecond) // which is what Postgres keeps
+	now := s.cfg.Now().UTC().Truncate(time.Microsecond) // which is what Postgres keeps
 	return notify.Notification{
 		ID: id, Project: store.HiddenProject(project), Mode: notify.First, Reference: webhook.String(),
 		Priority:  notify.Low, // people are told first

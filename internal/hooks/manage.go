@@ -31,36 +31,36 @@ func (s *Service) Create(ctx context.Context, w store.Webhook) (store.Webhook, s
 		return w, secret.Value{}, err
 	}
 	key := webhook.NewSecret()
-	w, err = s.Store.CreateWebhook(ctx, w, key)
+	w, err = s.cfg.Store.CreateWebhook(ctx, w, key)
 	return w, key, err
 }
 
 // List returns a project's webhooks, newest first.
 func (s *Service) List(ctx context.Context, project string) ([]store.Webhook, error) {
-	return s.Store.Webhooks(ctx, project)
+	return s.cfg.Store.Webhooks(ctx, project)
 }
 
 // Get returns a webhook of a project, or [store.ErrNotFound].
 func (s *Service) Get(ctx context.Context, project string, id uuid.UUID) (store.Webhook, error) {
-	return s.Store.Webhook(ctx, project, id)
+	return s.cfg.Store.Webhook(ctx, project, id)
 }
 
 // Update changes a webhook; see [store.Store.UpdateWebhook]. Calls that wait go
 // to the URL that they were made for.
 func (s *Service) Update(ctx context.Context, project string, id uuid.UUID, c store.WebhookChange) (store.Webhook, error) {
-	return s.Store.UpdateWebhook(ctx, project, id, c)
+	return s.cfg.Store.UpdateWebhook(ctx, project, id, c)
 }
 
 // Delete removes a webhook. Calls that wait are not made.
 func (s *Service) Delete(ctx context.Context, project string, id uuid.UUID) error {
-	return s.Store.DeleteWebhook(ctx, project, id)
+	return s.cfg.Store.DeleteWebhook(ctx, project, id)
 }
 
 // Rotate gives a webhook a new secret. The old one signs too for overlap, 0 to
 // [MaxOverlap].
 func (s *Service) Rotate(ctx context.Context, project string, id uuid.UUID, overlap time.Duration) (store.Webhook, secret.Value, error) {
 	key := webhook.NewSecret()
-	w, err := s.Store.RotateWebhook(ctx, project, id, key, overlap)
+	w, err := s.cfg.Store.RotateWebhook(ctx, project, id, key, overlap)
 	return w, key, err
 }
 
@@ -72,7 +72,7 @@ func (s *Service) CheckURL(project, url string) []notify.Problem {
 		return []notify.Problem{{Detail: "cannot be checked now"}}
 	}
 	n.Content.Body = "-"
-	return s.Check(&n)
+	return s.cfg.Check(&n)
 }
 
 // Calls returns the log of a webhook: at most limit calls, newest first, older
@@ -81,7 +81,7 @@ func (s *Service) Calls(ctx context.Context, project string, id, before uuid.UUI
 	if _, err := s.Get(ctx, project, id); err != nil {
 		return nil, err
 	}
-	records, err := s.Store.WebhookCalls(ctx, project, id, before, limit)
+	records, err := s.cfg.Store.WebhookCalls(ctx, project, id, before, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func (s *Service) Test(ctx context.Context, project string, id uuid.UUID) (Call,
 	if err != nil {
 		return Call{}, err
 	}
-	now := s.Now().UTC()
+	now := s.cfg.Now().UTC()
 	m := message{Type: TypeTest, Timestamp: now, Data: data{Type: TypeTest, WebhookID: id}}
 	return s.sendOne(ctx, &w, m, label{MessageID: uuid.New(), Event: TypeTest})
 }
@@ -116,7 +116,7 @@ func (s *Service) sendOne(ctx context.Context, w *store.Webhook, m any, l label)
 
 // one reads a call of a webhook.
 func (s *Service) one(ctx context.Context, project string, id, call uuid.UUID) (Call, error) {
-	r, err := s.Store.Get(ctx, store.HiddenProject(project), call)
+	r, err := s.cfg.Store.Get(ctx, store.HiddenProject(project), call)
 	if err != nil {
 		return Call{}, err
 	}
@@ -127,7 +127,7 @@ func (s *Service) one(ctx context.Context, project string, id, call uuid.UUID) (
 }
 
 func (s *Service) accept(ctx context.Context, calls []store.Acceptance) error {
-	_, errs, err := s.Store.Accept(ctx, calls, s.Now(), 0)
+	_, errs, err := s.cfg.Store.Accept(ctx, calls, s.cfg.Now(), 0)
 	return errors.Join(append(errs, err)...)
 }
 
@@ -166,11 +166,11 @@ func (s *Service) ReplaySince(ctx context.Context, project string, id uuid.UUID,
 		return Replayed{}, err
 	}
 	if !since.IsZero() {
-		if after, err = s.Store.PositionAt(ctx, since); err != nil {
+		if after, err = s.cfg.Store.PositionAt(ctx, since); err != nil {
 			return Replayed{}, err
 		}
 	}
-	oldest, _, err := s.Store.EventBounds(ctx, project)
+	oldest, _, err := s.cfg.Store.EventBounds(ctx, project)
 	if err != nil {
 		return Replayed{}, err
 	}
@@ -181,7 +181,7 @@ func (s *Service) ReplaySince(ctx context.Context, project string, id uuid.UUID,
 	out := Replayed{Next: f.After, More: true}
 	for page := 0; page < maxReplayPages && out.More && out.Count < MaxReplay; page++ {
 		f.After, f.Limit = out.Next, MaxReplay-out.Count
-		found, err := s.Store.Events(ctx, f)
+		found, err := s.cfg.Store.Events(ctx, f)
 		if err != nil {
 			return out, err
 		}
@@ -200,7 +200,7 @@ func (s *Service) replay(ctx context.Context, w *store.Webhook, events []store.L
 	for i := range events {
 		ids[i] = events[i].ID.Notification
 	}
-	references, err := s.Store.References(ctx, ids)
+	references, err := s.cfg.Store.References(ctx, ids)
 	if err != nil {
 		return 0, err
 	}
