@@ -3,8 +3,8 @@
 package e2e_test
 
 import (
-	"fmt"
 	"net/http"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -188,7 +188,7 @@ func TestBadNumbersOpenNoBreakerAndFiveFailuresDo(t *testing.T) {
 	if x := c.changes(t, twilioScope)[0]; x.to != "open" || x.reason != "failures" {
 		t.Errorf("the breaker's change is %+v", x)
 	}
-	if got := fmt.Sprint(len(c.received("twilio"))); got != fmt.Sprint(n+5) {
+	if got := strconv.Itoa(len(c.received("twilio"))); got != strconv.Itoa(n+5) {
 		t.Errorf("Twilio was called %s times, want %d", got, n+5)
 	}
 }

@@ -78,10 +78,10 @@ func (b *batchRun) part(ctx context.Context, rows []batchRow) ([]byte, *Problem)
 	results := b.decideAllowed(ctx, first, rows, prints)
 	lines := encodeResults(results)
 	if err := ctx.Err(); err != nil {
-		return nil, b.api.storeProblem(ctx, err) //nolint:nilerr // a problem is an answer
+		return nil, b.api.storeProblem(ctx, err)
 	}
 	if b.key == "" || b.undecided != nil {
-		return lines, nil
+		return lines, nil //nolint:nilerr // what is undecided stands in its row
 	}
 	if err := b.api.batches.SaveBatchPart(ctx, b.batch, store.BatchPart{First: first, Fingerprint: whole, Results: lines}); err != nil {
 		return nil, b.api.batchProblem(ctx, err)

@@ -15,7 +15,7 @@ import (
 // MaxWebhooks is how many status webhooks a project may have.
 const MaxWebhooks = 50
 
-// ErrTooManyWebhooks: the project has [MaxWebhooks] already.
+// ErrTooManyWebhooks means that the project has [MaxWebhooks] already.
 var ErrTooManyWebhooks = errors.New("the project has as many webhooks as it may have")
 
 // HiddenProject is the project that the calls of a project's status webhooks

@@ -3,6 +3,7 @@ package twilio
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -59,9 +60,7 @@ func lookUp(t *testing.T, w Wanted, status int, header http.Header, body string)
 		if got, want := r.URL.Query().Encode(), "PageSize=50&To=%2B14155550100"; got != want {
 			t.Errorf("query %s, want %s", got, want)
 		}
-		for name, values := range header {
-			w.Header()[name] = values
-		}
+		maps.Copy(w.Header(), header)
 		w.WriteHeader(status)
 		_, _ = w.Write([]byte(body))
 	}))
