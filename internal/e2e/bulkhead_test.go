@@ -62,7 +62,7 @@ func TestASlowEndpointDelaysNoOther(t *testing.T) {
 func TestAFloodDelaysNoCriticalMessageOfAnotherProject(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.setChannel(t, "sms", "max_in_flight", 8)
+	c.setChannel(t, "sms", "max_in_flight", 4)
 	c.slow(t, 2*callTime)
 	nodes := c.three(t)
 	made := run(t, command{args: []string{"keys", "create", "--project", "flood", "--scopes", "send,read"}, env: c.env()})

@@ -163,11 +163,15 @@ func TestOneConsumerAtATime(t *testing.T) {
 func TestWhatHappenedBeforeAWebhookWasRegisteredIsNotTold(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
+	older, _ := w.register("acme", "older")
 	w.ended(w.send("acme"))
 	h, _ := w.register("acme", "hook")
 	w.feed()
 	if n := len(w.calls(h)); n != 0 {
 		t.Errorf("told of %d events", n)
+	}
+	if n := len(w.calls(older)); n != w.count("select count(*) from dispatcher.events") {
+		t.Errorf("one that was there is told of %d events", n)
 	}
 }
 
