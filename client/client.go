@@ -4,7 +4,8 @@
 //
 // Calls are repeated when repeating is safe and likely to help: a connection that
 // fails, 429, and a 502, 503 or 504. [Client.Send] carries an idempotency key, so
-// that a repeat is recognized and nothing is sent twice.
+// that a repeat is recognized and nothing is sent twice. [Client.Events] follows
+// what happens over broken connections, without a gap or a repeat.
 package client
 
 import (
@@ -87,6 +88,8 @@ type call struct {
 	query  url.Values
 	key    string // Idempotency-Key
 	body   []byte
+	accept string // default JSON
+	last   string // Last-Event-ID
 }
 
 // do makes a call and decodes its answer into out. It returns a [*Problem] where
@@ -156,13 +159,16 @@ func (c *Client) request(ctx context.Context, what *call) (*http.Request, error)
 		return nil, fmt.Errorf("client: %w", err)
 	}
 	r.Header.Set("Authorization", "Bearer "+c.key)
-	r.Header.Set("Accept", "application/json, application/problem+json")
+	r.Header.Set("Accept", first(what.accept, "application/json, application/problem+json"))
 	r.Header.Set("User-Agent", c.agent)
 	if what.body != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
 	if what.key != "" {
 		r.Header.Set("Idempotency-Key", strconv.Quote(what.key))
+	}
+	if what.last != "" {
+		r.Header.Set("Last-Event-ID", what.last)
 	}
 	return r, nil
 }

@@ -29,6 +29,8 @@ func stand() *httptest.Server {
 	answer("GET /v1/notifications", 200, "application/json", `{"items":[`+status+`]}`)
 	answer("GET /v1/notifications/{id}", 404, "application/problem+json", `{"status":404,"code":"not_found","detail":"There is no such thing in the project of this key."}`)
 	answer("POST /v1/notifications/{id}/cancel", 200, "application/json", `{"result":"too_late"}`)
+	answer("GET /v1/events", 200, "text/event-stream", "retry: 2000\n:\nid: AQAA\n\n"+
+		`id: AQAB`+"\n"+`data: {"id":"AQAB","type":"sent","notification_id":"0193a1b2-7c3d-7e4f-8a5b-6c7d8e9f0a1b","channel":"sms","final":true,"status":"sent"}`+"\n\n")
 	return httptest.NewServer(mux)
 }
 
@@ -77,6 +79,34 @@ func ExampleClient_List() {
 		fmt.Println(n.Status, len(n.Steps))
 	}
 	// Output: sent 2
+}
+
+// The cursor is stored with what an event led to, so that a program which is
+// started again goes on behind it.
+func ExampleClient_Events() {
+	server := stand()
+	defer server.Close()
+
+	c, err := client.New(server.URL, "dsp_…")
+	if err != nil {
+		panic(err)
+	}
+	stored := client.AfterStart
+	for e, err := range c.Events(context.Background(), client.EventsOptions{After: stored, Final: true}) {
+		switch {
+		case errors.Is(err, client.ErrCursorExpired):
+			panic("stopped for longer than events are kept") // look up what was missed
+		case err != nil:
+			panic(err)
+		}
+		fmt.Println(e.NotificationID, e.Status)
+		stored = e.Cursor
+		break // a program that follows goes on
+	}
+	fmt.Println(stored)
+	// Output:
+	// 0193a1b2-7c3d-7e4f-8a5b-6c7d8e9f0a1b sent
+	// AQAB
 }
 
 func ExampleProblem() {

@@ -50,7 +50,7 @@ func TestTypesHaveTheMembersOfTheAPI(t *testing.T) {
 		"EmailContent": client.EmailContent{}, "Attachment": client.Attachment{}, "SlackContent": client.SlackContent{},
 		"WebhookContent": client.WebhookContent{}, "Accepted": client.Receipt{}, "NotificationView": client.Status{},
 		"WaitingView": client.Waiting{}, "StepStatus": client.StepStatus{}, "AttemptView": client.Attempt{}, "ErrorDetail": client.FieldError{},
-		"AckOutputBody": client.Acknowledgement{},
+		"AckOutputBody": client.Acknowledgement{}, "EventView": client.Event{},
 	} {
 		var want []string
 		for name := range doc.Components.Schemas[schema].Properties {

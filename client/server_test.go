@@ -24,6 +24,7 @@ import (
 	"github.com/notification-dispatcher/dispatcher/internal/pgtest"
 	"github.com/notification-dispatcher/dispatcher/internal/resilience"
 	"github.com/notification-dispatcher/dispatcher/internal/store"
+	"github.com/notification-dispatcher/dispatcher/internal/stream"
 	"github.com/notification-dispatcher/dispatcher/internal/telemetry"
 )
 
@@ -42,7 +43,8 @@ func (accounts) Health(string) []httpapi.AccountHealth { return nil }
 // service is the real API and a worker over Postgres, with one account for sms.
 type service struct {
 	*client.Client
-	store *store.Store
+	store    *store.Store
+	url, key string
 }
 
 func start(t *testing.T) *service {
@@ -65,11 +67,13 @@ func start(t *testing.T) *service {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	hub := stream.New(db, stream.Config{})
 	done := make(chan error, 1)
 	go func() {
 		var shared sync.WaitGroup
 		scopes := dispatch.Scopes{Member: member, Store: db, Logger: slog.New(slog.DiscardHandler)}
 		shared.Go(func() { scopes.Run(ctx) })
+		shared.Go(func() { hub.Run(ctx) })
 		err := node.Run(ctx)
 		shared.Wait()
 		done <- err
@@ -81,7 +85,9 @@ func start(t *testing.T) *service {
 		}
 		db.Close()
 	})
-	server := httptest.NewServer(httpapi.New(httpapi.Config{Accept: node, Store: db, Keys: db, Accounts: accounts{node.Registry()}}))
+	server := httptest.NewServer(httpapi.New(httpapi.Config{
+		Accept: node, Store: db, Keys: db, Accounts: accounts{node.Registry()}, Events: &httpapi.Events{Hub: hub, Store: db},
+	}))
 	t.Cleanup(server.Close)
 	secret, _, err := db.CreateKey(t.Context(), "shop", "test", []string{"send", "read"}, time.Time{})
 	if err != nil {
@@ -91,7 +97,7 @@ func start(t *testing.T) *service {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &service{c, db}
+	return &service{c, db, server.URL, secret}
 }
 
 // final reads a notification until it has ended.
