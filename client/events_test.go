@@ -140,8 +140,12 @@ func TestEventsTakeUpABrokenStreamWhereItWas(t *testing.T) {
 			{20 * time.Second, 20 * time.Second},             // Retry-After
 			{5 * time.Second, 5 * time.Second},
 			{3 * time.Second, 10 * time.Second}, // growing, never below what was asked for
-			{3 * time.Second, 10 * time.Second}, {3 * time.Second, 10 * time.Second}, {5 * time.Second, 10 * time.Second},
-			{5 * time.Second, 10 * time.Second}, {5 * time.Second, 10 * time.Second}, {5 * time.Second, 10 * time.Second},
+			{3 * time.Second, 10 * time.Second},
+			{3 * time.Second, 10 * time.Second},
+			{5 * time.Second, 10 * time.Second},
+			{5 * time.Second, 10 * time.Second},
+			{5 * time.Second, 10 * time.Second},
+			{5 * time.Second, 10 * time.Second},
 			{5 * time.Second, 10 * time.Second},
 			{50 * time.Millisecond, 76 * time.Millisecond},
 		} {

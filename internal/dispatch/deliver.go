@@ -207,7 +207,7 @@ func (d *Dispatcher) call(ctx context.Context, c *store.Claimed, a *Account, tic
 		DeliveryID: c.DeliveryID, Turn: c.Turn, ID: c.ClaimID, N: max(c.Calls, 1), Node: d.node,
 		Account: a.Provider.Info().Account, StartedAt: started, Duration: took, Outcome: result.Outcome,
 		HTTPStatus: result.HTTPStatus, RetryAfter: result.RetryAfter, ProviderCode: result.Code,
-		ProviderMessageID: result.MessageID, Detail: result.Detail, PossibleDuplicate: c.Repeats > 0,
+		ProviderMessageID: result.MessageID, Detail: result.Detail, PossibleDuplicate: c.Repeats > 0 && result.Outcome != notify.NotAttempted,
 	}
 	// The result is recorded whatever becomes of the job: losing it would mean
 	// sending again.
