@@ -83,7 +83,7 @@ func sent(cursor string) string {
 	return "id: " + cursor + "\nevent: sent\ndata: {\"id\":\"" + cursor + "\",\"type\":\"sent\"}\n\n"
 }
 
-var reset = errors.New("connection reset by peer")
+var errReset = errors.New("connection errReset by peer")
 
 func (f *feed) client(t *testing.T, options ...client.Option) *client.Client {
 	t.Helper()
@@ -113,7 +113,7 @@ func TestEventsTakeUpABrokenStreamWhereItWas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &feed{answers: []func(*http.Request) (*http.Response, error){
 			failing, // not even open
-			streaming("retry: 3000\n:\nid: p\n\n"+sent("a")+strings.TrimSuffix(sent("b"), "\n"), reset), // b is not whole
+			streaming("retry: 3000\n:\nid: p\n\n"+sent("a")+strings.TrimSuffix(sent("b"), "\n"), errReset), // b is not whole
 			refusing(503, `{"code":"unavailable"}`, "Retry-After", "20"),
 			refusing(429, `{"code":"too_many_streams"}`, "Retry-After", "5"),
 			failing, failing, failing, failing, failing, failing, failing, failing, // an outage that lasts

@@ -140,7 +140,7 @@ func TestAStreamThatIsKilledFiftyTimesUnderLoadBringsEveryEventOnce(t *testing.T
 		}
 	}
 	cancel()
-	for range events { //nolint:revive // until the reader has gone
+	for range events {
 	}
 	l.wait(t)
 	if len(ended) != n {
