@@ -138,24 +138,26 @@ func TestACallerFarAboveItsLimitGetsItsShareFromAllNodesTogether(t *testing.T) {
 	const rate, burst = 50, 50
 	c := newCluster(t)
 	nodes := c.three(t)
-	// A machine that is so busy that its nodes cannot ask each other in time shows
-	// nothing of the shared limit.
 	for try := 1; ; try++ {
 		key := c.makeKey(t, "greedy", "send", "--write", "50/s,50")
 		f := c.flooded(t, withKey(nodes, key.Key), 10*rate, 4*time.Second)
 		if t.Failed() {
 			return
 		}
-		least := 0.97 * (burst + rate*f.least.Seconds())
-		most := burst + rate*(f.most+resilience.DefaultLeaseTTL).Seconds()
-		t.Logf("%d of %d admitted in %s, want %.1f to %.1f; %d by local decisions",
-			f.admitted, f.asked, f.most.Round(time.Millisecond), least, most, f.local)
-		switch {
-		case (f.local > 0 || f.asked < 5*f.admitted) && try < 3:
+		// A busy machine does not bring ten times the limit, and tokens that a node
+		// leased expire unspent. Nodes that cannot ask in time decide by themselves.
+		share, busy := 0.97, f.local > 0 || float64(f.asked) < 9*rate*f.most.Seconds()
+		if busy && try == 1 {
 			continue
-		case f.local > 0 || f.asked < 5*f.admitted:
-			t.Skip("the machine is too busy to show anything")
-		case float64(f.admitted) < least || float64(f.admitted) > most:
+		}
+		if busy {
+			share = 0.7
+		}
+		least := share * (burst + rate*f.least.Seconds())
+		most := burst + rate*(f.most+resilience.DefaultLeaseTTL).Seconds()
+		t.Logf("%d of %d admitted in %s, want %.1f to %.1f; %d decided locally",
+			f.admitted, f.asked, f.most.Round(time.Millisecond), least, most, f.local)
+		if float64(f.admitted) < least || f.local == 0 && float64(f.admitted) > most {
 			t.Errorf("%d were admitted, want %.1f to %.1f", f.admitted, least, most)
 		}
 		return
