@@ -104,12 +104,12 @@ func (d *Dispatcher) deliver(ctx context.Context, e *store.Envelope, item store.
 		ticket.Withdraw(ctx, d.cfg.Now())
 		return d.unclaimed(ctx, item)
 	}
-	d.callSafely(ctx, claimed, account, ticket)
+	d.callSafely(ctx, claimed, account, ticket, now)
 	return true
 }
 
 // callSafely is call; a panic in it leaves the outcome unknown.
-func (d *Dispatcher) callSafely(ctx context.Context, c *store.Claimed, a *Account, ticket Ticket) {
+func (d *Dispatcher) callSafely(ctx context.Context, c *store.Claimed, a *Account, ticket Ticket, asked time.Time) {
 	defer func() {
 		if p := recover(); p != nil {
 			d.panicked(ctx, c.DeliveryID, p)
@@ -123,7 +123,7 @@ func (d *Dispatcher) callSafely(ctx context.Context, c *store.Claimed, a *Accoun
 		d.invalid(context.WithoutCancel(ctx), c)
 		return
 	}
-	d.call(ctx, c, a, ticket)
+	d.call(ctx, c, a, ticket, asked)
 }
 
 // invalid ends a delivery whose notification cannot be read.
@@ -182,12 +182,13 @@ func (d *Dispatcher) flushClaims(durable bool) func(context.Context, []store.Cla
 	}
 }
 
-// call makes the one call of a claim and records what came of it.
-func (d *Dispatcher) call(ctx context.Context, c *store.Claimed, a *Account, ticket Ticket) {
+// call makes the one call of a claim that was asked for at an instant, and records
+// what came of it.
+func (d *Dispatcher) call(ctx context.Context, c *store.Claimed, a *Account, ticket Ticket, asked time.Time) {
 	started := d.cfg.Now()
 	var result channels.Result
 	switch until, ok := ticket.Start(started); {
-	case !d.mayCall(started):
+	case !d.mayCall(started), !d.alive.holds(asked, started):
 		// Claimed, but too late to be sure that nobody has taken it over.
 		result = channels.Result{Outcome: notify.NotAttempted, Detail: "heartbeat lost before the call"}
 	case !ok:

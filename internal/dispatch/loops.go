@@ -32,16 +32,23 @@ const (
 // any other node waits before it takes it for dead.
 const beatTrust = 4 * time.Second
 
-// pulse is when the node's last beat was confirmed.
+// pulse is when the node's last beat was confirmed, and since when no other node
+// can have taken it for dead.
 type pulse struct {
 	at    atomic.Pointer[time.Time]
+	since atomic.Pointer[time.Time]
 	once  sync.Once
 	first chan struct{} // closed by the first
 }
 
 func newPulse() *pulse { return &pulse{first: make(chan struct{})} }
 
-func (p *pulse) confirm(sent time.Time) {
+// confirm notes that a beat which was sent at an instant was written by now. Only
+// one goroutine may confirm.
+func (p *pulse) confirm(sent, now time.Time) {
+	if last := p.at.Load(); last == nil || now.Sub(*last) >= beatTrust {
+		p.since.Store(&sent) // before it is beating again
+	}
 	p.at.Store(&sent)
 	p.once.Do(func() { close(p.first) })
 }
@@ -50,6 +57,16 @@ func (p *pulse) confirm(sent time.Time) {
 func (p *pulse) beating(now time.Time) bool {
 	at := p.at.Load()
 	return at != nil && now.Sub(*at) < beatTrust
+}
+
+// holds reports whether what the node claimed at an instant is still its own: a
+// claim whose answer came only after a silence may have been taken over in it.
+func (p *pulse) holds(claimed, now time.Time) bool {
+	if !p.beating(now) {
+		return false
+	}
+	since := p.since.Load()
+	return since != nil && !claimed.Before(*since)
 }
 
 // beat keeps the node alive in the eyes of the others until ctx ends, over a
@@ -82,7 +99,7 @@ func (d *Dispatcher) beat(ctx context.Context, name string) {
 			link = nil
 			return err
 		}
-		d.alive.confirm(sent)
+		d.alive.confirm(sent, d.cfg.Now())
 		return nil
 	}
 	d.every(ctx, beatInterval, "heartbeat", once)
