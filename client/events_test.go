@@ -139,10 +139,10 @@ func TestEventsTakeUpABrokenStreamWhereItWas(t *testing.T) {
 			{3 * time.Second, 4500 * time.Millisecond},       // what the stream asked for, and jitter
 			{20 * time.Second, 20 * time.Second},             // Retry-After
 			{5 * time.Second, 5 * time.Second},
-			{3 * time.Second, 10 * time.Second}, // growing, never below what was asked for
-			{3 * time.Second, 10 * time.Second},
-			{3 * time.Second, 10 * time.Second},
-			{5 * time.Second, 10 * time.Second},
+			{3 * time.Second, 3 * time.Second}, // a backoff that is never below what was asked for
+			{3 * time.Second, 3 * time.Second},
+			{3 * time.Second, 3200 * time.Millisecond},
+			{3200 * time.Millisecond, 6400 * time.Millisecond},
 			{5 * time.Second, 10 * time.Second},
 			{5 * time.Second, 10 * time.Second},
 			{5 * time.Second, 10 * time.Second},

@@ -28,10 +28,11 @@ import (
 // for many, it asks for hardly any pause.
 type brittle struct {
 	url    string
+	most   int64 // how many bytes a stream brings
 	killed atomic.Int64
 }
 
-func newBrittle(t *testing.T, nodes []*node) *brittle {
+func newBrittle(t *testing.T, nodes []*node, most int64) *brittle {
 	t.Helper()
 	var targets []*url.URL
 	for _, n := range nodes {
@@ -41,7 +42,7 @@ func newBrittle(t *testing.T, nodes []*node) *brittle {
 		}
 		targets = append(targets, u)
 	}
-	b := &brittle{}
+	b := &brittle{most: most}
 	var next atomic.Int64
 	server := httptest.NewServer(&httputil.ReverseProxy{
 		Rewrite:        func(r *httputil.ProxyRequest) { r.SetURL(targets[int(next.Add(1))%len(targets)]) },
@@ -62,7 +63,7 @@ func (b *brittle) cut(r *http.Response) error {
 	if _, err := io.ReadFull(r.Body, head); err != nil || string(head) != asked {
 		return fmt.Errorf("the stream begins with %q: %w", head, err)
 	}
-	few := io.LimitReader(r.Body, 50+rand.Int64N(1200))
+	few := io.LimitReader(r.Body, 50+rand.Int64N(b.most))
 	r.Body = struct {
 		io.Reader
 		io.Closer
@@ -103,7 +104,8 @@ func TestAStreamThatIsKilledFiftyTimesUnderLoadBringsEveryEventOnce(t *testing.T
 	t.Parallel()
 	c := newCluster(t, quick)
 	nodes := c.three(t)
-	proxy := newBrittle(t, nodes)
+	n := notifications(t, 300)
+	proxy := newBrittle(t, nodes, int64(600+4*n)) // some 150 streams for two events each
 	reader, err := dispatcher.New(proxy.url, c.key)
 	if err != nil {
 		t.Fatal(err)
@@ -126,7 +128,6 @@ func TestAStreamThatIsKilledFiftyTimesUnderLoadBringsEveryEventOnce(t *testing.T
 			}
 		}
 	}()
-	n := notifications(t, 400)
 	l := begin(t, nodes, 0, n, c.message)
 	var got []dispatcher.Event
 	ended := map[string]bool{}
