@@ -83,7 +83,7 @@ func sent(cursor string) string {
 	return "id: " + cursor + "\nevent: sent\ndata: {\"id\":\"" + cursor + "\",\"type\":\"sent\"}\n\n"
 }
 
-var errReset = errors.New("connection errReset by peer")
+var errReset = errors.New("connection reset by peer")
 
 func (f *feed) client(t *testing.T, options ...client.Option) *client.Client {
 	t.Helper()

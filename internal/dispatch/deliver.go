@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -186,20 +187,19 @@ func (d *Dispatcher) flushClaims(durable bool) func(context.Context, []store.Cla
 // what came of it.
 func (d *Dispatcher) call(ctx context.Context, c *store.Claimed, a *Account, ticket Ticket, asked time.Time) {
 	started := d.cfg.Now()
-	var result channels.Result
-	switch until, ok := ticket.Start(started); {
-	case !d.mayCall(started), !d.alive.holds(asked, started):
-		// Claimed, but too late to be sure that nobody has taken it over.
-		result = channels.Result{Outcome: notify.NotAttempted, Detail: "heartbeat lost before the call"}
-	case !ok:
-		result = channels.Result{Outcome: notify.NotAttempted, Detail: "a gate or breaker shut before the call"}
-	default:
-		deadline := started.Add(a.Timeout)
-		if !until.IsZero() && until.Before(deadline) {
-			deadline = until
-		}
-		result = d.send(ctx, c, a, deadline)
+	until, ok := ticket.Start(started)
+	if !ok || !d.mayCall(started) || !d.alive.holds(asked, started) {
+		// A gate or breaker shut meanwhile, or it is too late to be sure that nobody
+		// has taken the delivery over.
+		ticket.Withdraw(ctx, started)
+		d.giveUp(context.WithoutCancel(ctx), c, a)
+		return
 	}
+	deadline := started.Add(a.Timeout)
+	if !until.IsZero() && until.Before(deadline) {
+		deadline = until
+	}
+	result := d.send(ctx, c, a, deadline)
 	result = result.Clean()
 	took := d.cfg.Now().Sub(started)
 	ticket.Report(ctx, result, took, d.cfg.Now())
@@ -208,11 +208,24 @@ func (d *Dispatcher) call(ctx context.Context, c *store.Claimed, a *Account, tic
 		DeliveryID: c.DeliveryID, Turn: c.Turn, ID: c.ClaimID, N: max(c.Calls, 1), Node: d.node,
 		Account: a.Provider.Info().Account, StartedAt: started, Duration: took, Outcome: result.Outcome,
 		HTTPStatus: result.HTTPStatus, RetryAfter: result.RetryAfter, ProviderCode: result.Code,
-		ProviderMessageID: result.MessageID, Detail: result.Detail, PossibleDuplicate: c.Repeats > 0 && result.Outcome != notify.NotAttempted,
+		ProviderMessageID: result.MessageID, Detail: result.Detail, PossibleDuplicate: c.Repeats > 0,
 	}
 	// The result is recorded whatever becomes of the job: losing it would mean
 	// sending again.
 	d.settle(context.WithoutCancel(ctx), &c.Notification, c.Delivery, attempt, outcomeOf(result, a))
+}
+
+// giveUp gives a claim back for which no call was made.
+func (d *Dispatcher) giveUp(ctx context.Context, c *store.Claimed, a *Account) {
+	now := d.cfg.Now()
+	o := outcome{Outcome: fallback.Outcome{Kind: notify.NotAttempted}, account: a}
+	policy := d.registry.Load().policy(&c.Notification, int(c.Step), a, rand.Float64())
+	decision := fallback.Decide(stateOf(&c.Delivery), policy, o.Outcome, now)
+	r := d.result(&c.Notification, c.Delivery, decision, now)
+	r.Uncalled = true
+	if d.commit(ctx, &c.Notification, &c.Delivery, decision, r) == store.Late {
+		d.late(ctx, c.Delivery, o)
+	}
 }
 
 // send makes the call, which has to be over by the deadline. A panic of the

@@ -39,6 +39,7 @@ func queueUpdates(b *pgx.Batch, results []Result) {
 		attempts, throttles, crashes, repeats []int16
 		finished                              []*time.Time
 		claim                                 []uuid.UUID
+		uncalled                              []int16
 	)
 	// In one order everywhere, so that two nodes do not lock crosswise.
 	order := make([]*Result, len(results))
@@ -49,12 +50,17 @@ func queueUpdates(b *pgx.Batch, results []Result) {
 	for _, r := range order {
 		k.add(r.DeliveryID, r.Turn)
 		claim = append(claim, r.Claim)
+		if r.Uncalled {
+			uncalled = append(uncalled, 1)
+		} else {
+			uncalled = append(uncalled, 0)
+		}
 		status, final = append(status, string(r.After.Status)), append(final, r.After.Final)
 		because, finished = append(because, nullText(r.After.Because)), append(finished, null(r.After.FinishedAt))
 		attempts, throttles = append(attempts, int16(r.After.Attempts)), append(throttles, int16(r.After.Throttles))
 		crashes, repeats = append(crashes, int16(r.After.Crashes)), append(repeats, int16(r.After.Repeats))
 	}
-	b.Queue(updateDeliveries, k.ids, k.step, k.target, k.turn, status, final, because, attempts, throttles, crashes, repeats, finished, claim)
+	b.Queue(updateDeliveries, k.ids, k.step, k.target, k.turn, status, final, because, attempts, throttles, crashes, repeats, finished, claim, uncalled)
 }
 
 func queueAttempts(b *pgx.Batch, results []Result) bool {

@@ -22,7 +22,9 @@ type Result struct {
 	Project string
 	// Attempt is nil where no call was made.
 	Attempt *Attempt
-	After   After
+	// Uncalled says that the delivery was claimed and no call came of it.
+	Uncalled bool
+	After    After
 	// Wait is why it does not move now; nil when it ended.
 	Wait *Wait
 	// Waited says that the turn was a wait's, whose row must go.
@@ -85,12 +87,12 @@ type Joiner func(r Record, touched []DeliveryID) Joined
 const updateDeliveries = `
 with r as (
   select * from unnest($1::uuid[], $2::int2[], $3::int2[], $4::int4[], $5::text[], $6::bool[], $7::text[],
-    $8::int2[], $9::int2[], $10::int2[], $11::int2[], $12::timestamptz[], $13::uuid[])
-    as r (id, step, target, turn, status, final, because, attempts, throttles, crashes, repeats, finished_at, claim)
+    $8::int2[], $9::int2[], $10::int2[], $11::int2[], $12::timestamptz[], $13::uuid[], $14::int2[])
+    as r (id, step, target, turn, status, final, because, attempts, throttles, crashes, repeats, finished_at, claim, uncalled)
 )
 update dispatcher.deliveries d
 set turn = d.turn + 1, status = r.status, final = r.final, because = r.because, attempts = r.attempts, throttles = r.throttles,
-  crashes = r.crashes, repeats = r.repeats, finished_at = r.finished_at, job_id = null, claimed_by = null, claimed_at = null
+  crashes = r.crashes, repeats = r.repeats, calls = d.calls - r.uncalled, finished_at = r.finished_at, job_id = null, claimed_by = null, claimed_at = null
 from r
 where d.notification_id = r.id and d.step = r.step and d.target = r.target and d.turn = r.turn and not d.final
   and (d.claimed_by is null or d.claim_id = r.claim)

@@ -63,6 +63,10 @@ func Open(ctx context.Context, databaseURL string, o Options) (*Store, error) {
 	// A process that freezes or is cut off in mid-transaction must not hold locks,
 	// those that every record takes among them, for longer than the others wait.
 	params["idle_in_transaction_session_timeout"] = "5000"
+	// A backend whose process is cut off gives its locks back within half a minute,
+	// not when the kernel's own two hours are over. Unix sockets ignore these.
+	params["tcp_keepalives_idle"], params["tcp_keepalives_interval"], params["tcp_keepalives_count"] = "10", "5", "3"
+	params["tcp_user_timeout"] = "25000"
 	// A flush that meets a stranger's row lock gives up and is tried again.
 	params["lock_timeout"] = "5000"
 	cfg.ConnConfig.ConnectTimeout = 5 * time.Second
