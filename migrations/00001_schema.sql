@@ -160,6 +160,7 @@ create table dispatcher.suppressions (
   until      timestamptz,
   primary key (project, channel, address)
 );
+create index suppressions_by_end on dispatcher.suppressions (until) where until is not null;
 
 create table dispatcher.idempotency_keys (
   project         text        not null,

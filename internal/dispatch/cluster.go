@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -28,7 +29,7 @@ type Cluster struct {
 
 	mu      sync.Mutex
 	budgets map[string]*resilience.Budget // by account
-	paced   map[string]time.Time          // scopes that were over their rate, and until when
+	paced   map[string]time.Time          // the next slot of scopes that are over their rate
 }
 
 var _ Admission = (*Cluster)(nil)
@@ -62,9 +63,7 @@ func (c *Cluster) Admit(ctx context.Context, a *Account, scopes []string, retry 
 	if paces := a.paces(scopes); len(paces) > 0 && c.pacer != nil {
 		if ok, until := c.pacer.Wait(ctx, paces, paceWait); !ok {
 			t.Withdraw(ctx, now)
-			scope := paces[len(paces)-1].Scope
-			c.over(scope, until, now)
-			return nil, &Refusal{Reason: notify.WaitCapacity, Scope: scope, Until: until}
+			return nil, &Refusal{Reason: notify.WaitCapacity, Until: c.slot(paces, until, now)}
 		}
 	}
 	if retry == store.FirstCall {
@@ -93,20 +92,29 @@ func (c *Cluster) budget(a *Account) *resilience.Budget {
 	return b
 }
 
-// over remembers that a scope has no token until an instant.
-func (c *Cluster) over(scope string, until, now time.Time) {
+// slot is when a call that was over its rates is to come back. Those that wait
+// for the same scope are given its slots one after the other, as far apart as the
+// rate asks for, so that each comes back about when there is a token for it.
+func (c *Cluster) slot(paces []resilience.Pace, until, now time.Time) time.Time {
+	nodes := time.Duration(c.member.Nodes())
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.paced) >= maxPaced {
-		for s, t := range c.paced {
-			if !now.Before(t) {
-				delete(c.paced, s)
-			}
+		maps.DeleteFunc(c.paced, func(_ string, next time.Time) bool { return !next.After(now) })
+	}
+	for _, p := range paces {
+		next := c.paced[p.Scope]
+		if next.Before(now) {
+			next = now
+		}
+		if next.After(until) {
+			until = next
+		}
+		if len(c.paced) < maxPaced {
+			c.paced[p.Scope] = next.Add(nodes * p.Limit.Interval())
 		}
 	}
-	if len(c.paced) < maxPaced {
-		c.paced[scope] = until
-	}
+	return until
 }
 
 // Known implements [Admission].
@@ -114,20 +122,7 @@ func (c *Cluster) Known() bool { return c.member.Known() }
 
 // Room implements [Admission].
 func (c *Cluster) Room(scope string, interval time.Duration, now time.Time) int {
-	room := c.member.Room(scope, interval, now)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	until, paced := c.paced[scope]
-	switch {
-	case !paced || room == 0:
-	case now.Before(until):
-		return 0
-	case now.Sub(until) > time.Minute:
-		delete(c.paced, scope) // it has kept to its rate since
-	default:
-		return 1
-	}
-	return room
+	return c.member.Room(scope, interval, now)
 }
 
 type clusterTicket struct {

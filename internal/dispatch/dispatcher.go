@@ -77,6 +77,7 @@ type Dispatcher struct {
 	loads    *batcher[store.DeliveryID, *loaded]
 	ready    chan struct{} // closed when Run works
 	released chan struct{} // closed by Release
+	heldAt   store.Hold    // where the waker goes on among what is held; its own
 	swept    uuid.UUID     // where the sweep goes on; of its loop alone
 	release  sync.Once
 }
@@ -210,6 +211,7 @@ func (d *Dispatcher) work(ctx, base context.Context, background *sync.WaitGroup)
 	loops, stopLoops := context.WithCancel(ctx)
 	defer stopLoops()
 	background.Go(func() { d.every(loops, d.cfg.WakeEvery, "wake", d.wake) })
+	background.Go(func() { d.every(loops, d.cfg.WakeEvery, "announce what was enqueued in SQL", d.announce) })
 	background.Go(func() { d.every(loops, d.cfg.WakeEvery, "apply cancels", d.applyCancels) })
 	background.Go(func() { d.every(loops, time.Second, "read pauses", d.readPauses) })
 	background.Go(func() { d.every(loops, time.Second, "take over dead nodes", d.reap) })

@@ -199,12 +199,8 @@ func (d *Dispatcher) lookUp(ctx context.Context, a *Account, m *channels.Message
 // whether messages can be sent: a provider may show them and take none, or the
 // other way round. What it asks in Retry-After holds all the same.
 func aside(r channels.Result) channels.Result {
-	switch r.Outcome {
-	case notify.Unknown, notify.ProviderUnavailable, notify.NotAttempted:
-		r.Outcome = notify.NotAttempted
-	case notify.Accepted, notify.AccountRejected:
-		r.Outcome, r.Status = notify.MessageRejected, ""
-	case notify.Throttled, notify.RecipientUnavailable, notify.RecipientRejected, notify.MessageRejected, notify.Suppressed, notify.Expired:
+	if r.Outcome == notify.Throttled && r.RetryAfter == 0 {
+		r.RetryAfter = defaultQuiet
 	}
-	return r
+	return channels.Result{Outcome: notify.NotAttempted, Scope: r.Scope, RetryAfter: r.RetryAfter}
 }

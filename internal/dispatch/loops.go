@@ -20,6 +20,7 @@ import (
 const (
 	wakeInterval   = 100 * time.Millisecond
 	wakeLimit      = 500
+	wakeRounds     = 4
 	sweepInterval  = 30 * time.Second
 	sweepSlice     = 20_000
 	sweepSlices    = 10 // a round; a larger table takes several
@@ -108,13 +109,12 @@ func (d *Dispatcher) beat(ctx context.Context, name string) {
 // wake moves what is due into the queue, and what is held as far as there is
 // room, and decides the timers.
 func (d *Dispatcher) wake(ctx context.Context) error {
-	if err := d.announce(ctx); err != nil {
-		return err
-	}
 	if !d.mayCall(d.cfg.Now()) {
 		return nil
 	}
-	for {
+	// So many rounds and no more: however much is due, what is held must not wait
+	// for all of it.
+	for range wakeRounds {
 		woken, err := d.store.Wake(ctx, wakeLimit)
 		if err != nil {
 			return err
@@ -123,9 +123,10 @@ func (d *Dispatcher) wake(ctx context.Context) error {
 			return err
 		}
 		if woken.Moved+len(woken.Timers) < wakeLimit {
-			return d.wakeHeld(ctx)
+			break
 		}
 	}
+	return d.wakeHeld(ctx)
 }
 
 // timers decides all of them at once, so that they share their reads and writes.

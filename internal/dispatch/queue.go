@@ -85,7 +85,13 @@ func (w *worker) Work(ctx context.Context, job *river.Job[jobArgs]) error {
 	if err := ctx.Err(); err != nil {
 		return err // a stop: River gives the job back at once
 	}
-	return river.JobSnooze(time.Second) // this node may not call now; another can
+	// This node may not call now; another can. The worker is kept for a moment, so
+	// that the node does not fetch what it can only put back.
+	select {
+	case <-time.After(time.Second):
+	case <-ctx.Done():
+	}
+	return river.JobSnooze(0)
 }
 
 // newQueue makes the River client. With working false it only inserts.

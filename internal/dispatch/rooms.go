@@ -27,9 +27,15 @@ func heldBy(reason notify.WaitReason) bool {
 
 // wakeHeld moves held waits as far as their scopes have room.
 func (d *Dispatcher) wakeHeld(ctx context.Context) error {
-	holds, err := d.store.Holds(ctx, maxHolds)
-	if err != nil || len(holds) == 0 {
+	holds, err := d.store.Holds(ctx, d.heldAt, maxHolds)
+	if err != nil {
 		return err
+	}
+	if d.heldAt = (store.Hold{}); len(holds) == maxHolds {
+		d.heldAt = holds[len(holds)-1] // the next round goes on there
+	}
+	if len(holds) == 0 {
+		return nil
 	}
 	rooms := d.rooms(holds, d.cfg.Now())
 	if len(rooms) == 0 {

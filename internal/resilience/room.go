@@ -50,6 +50,14 @@ func (m *Member) SetNodes(count func() int) {
 	m.nodes = count
 }
 
+// Nodes returns how many processes share the scopes, as far as is known; at least
+// one.
+func (m *Member) Nodes() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.countNodes()
+}
+
 func (m *Member) countNodes() int {
 	if m.nodes == nil {
 		return 1

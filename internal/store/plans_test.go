@@ -217,7 +217,7 @@ func TestNoStatementReadsABigTableFromEndToEnd(t *testing.T) {
 		must(d.Record(t.Context(), []store.Result{joined, ended}, func(store.Record, []store.DeliveryID) store.Joined { return store.Joined{} }))
 		must(d.Record(t.Context(), []store.Result{late}, nil))
 		must(d.Wake(t.Context(), 500))
-		must(d.Holds(t.Context(), 100))
+		must(d.Holds(t.Context(), store.Hold{}, 100))
 		must(d.OldestHeld(t.Context(), time.Minute, 100))
 		must(d.CountHeld(t.Context(), "main", 100))
 		must(d.WakeHeld(t.Context(), []store.Room{{Hold: store.Hold{Scope: "main", Priority: notify.Normal, Project: "p"}, N: 10}}))

@@ -48,14 +48,18 @@ delete from dispatcher.batches where (project, key) in (
   select project, key from dispatcher.batches where expires_at < $1 and lease_until < $1 order by expires_at limit $2
   for update skip locked)`
 
+const deleteSuppressions = `
+delete from dispatcher.suppressions where (project, channel, address) in (
+  select project, channel, address from dispatcher.suppressions where until < $1 limit $2 for update skip locked)`
+
 const deleteKeys = `
 delete from dispatcher.idempotency_keys where (project, route, key) in (
   select project, route, key from dispatcher.idempotency_keys where expires_at < $1 order by expires_at limit $2
   for update skip locked)`
 
 // Expire deletes, each at most batch rows at a time: notifications that ended
-// before the given instant with all that belongs to them, and idempotency keys
-// and batches past their time. It never touches a notification that has not
+// before the given instant with all that belongs to them, and idempotency keys,
+// batches and suppressions past their time. It never touches a notification that has not
 // ended. deleted counts all of them; more says that there may be more to delete.
 func (s *Store) Expire(ctx context.Context, endedBefore, now time.Time, batch int) (deleted int64, more bool, err error) {
 	for _, step := range []struct {
@@ -65,6 +69,7 @@ func (s *Store) Expire(ctx context.Context, endedBefore, now time.Time, batch in
 		{deleteNotifications, []any{firstIDAt(endedBefore), endedBefore, batch}},
 		{deleteWebhookEvents, []any{endedBefore}},
 		{deleteKeys, []any{now, batch}},
+		{deleteSuppressions, []any{now, batch}},
 		{deleteBatches, []any{now, batch}},
 	} {
 		tag, err := s.pool.Exec(ctx, step.sql, step.args...)

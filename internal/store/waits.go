@@ -57,7 +57,8 @@ cross join lateral (
 // the next: its cost is the number of groups, not of rows.
 const heldGroups = `
 with recursive g as (
-  (select scope, priority, project, channel from dispatcher.waits where held order by scope, priority, project limit 1)
+  (select scope, priority, project, channel from dispatcher.waits
+    where held and (scope, priority, project) > ($2, $3, $4) order by scope, priority, project limit 1)
   union all
   select n.* from g cross join lateral (
     select w.scope, w.priority, w.project, w.channel from dispatcher.waits w
@@ -103,9 +104,10 @@ type Hold struct {
 	Channel  notify.Channel
 }
 
-// Holds returns the groups that are held, by scope and priority, at most limit.
-func (s *Store) Holds(ctx context.Context, limit int) ([]Hold, error) {
-	rows, err := s.pool.Query(ctx, heldGroups, limit)
+// Holds returns the groups that are held after the given one, by scope, priority
+// and project, at most limit; from the first on after the zero one.
+func (s *Store) Holds(ctx context.Context, after Hold, limit int) ([]Hold, error) {
+	rows, err := s.pool.Query(ctx, heldGroups, limit, after.Scope, int16(after.Priority), after.Project)
 	if err != nil {
 		return nil, fmt.Errorf("read held waits: %w", err)
 	}

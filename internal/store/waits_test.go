@@ -114,7 +114,7 @@ func TestWhatAScopeHoldsMovesWithItsRoomOrWhenItsTimeIsOver(t *testing.T) {
 	if woken := d.wake(10); woken.Moved != 1 || d.get(overdue.Notification.ID).Deliveries[0].Status != notify.Queued {
 		t.Errorf("without room %+v moved, want the overdue one alone", woken)
 	}
-	holds, err := d.Holds(t.Context(), 10)
+	holds, err := d.Holds(t.Context(), store.Hold{}, 10)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func TestTheOldestOfAGroupMovesFirst(t *testing.T) {
 		d.accept(a)
 		ids = append(ids, a.Notification.ID)
 	}
-	holds, err := d.Holds(t.Context(), 10)
+	holds, err := d.Holds(t.Context(), store.Hold{}, 10)
 	if err != nil {
 		t.Fatal(err)
 	}
