@@ -96,7 +96,7 @@ func (c *Cluster) budget(a *Account) *resilience.Budget {
 // for the same scope are given its slots one after the other, as far apart as the
 // rate asks for, so that each comes back about when there is a token for it.
 func (c *Cluster) slot(paces []resilience.Pace, until, now time.Time) time.Time {
-	nodes := time.Duration(c.member.Nodes())
+	nodes := c.member.Nodes()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.paced) >= maxPaced {
@@ -111,7 +111,7 @@ func (c *Cluster) slot(paces []resilience.Pace, until, now time.Time) time.Time 
 			until = next
 		}
 		if len(c.paced) < maxPaced {
-			c.paced[p.Scope] = next.Add(nodes * p.Limit.Interval())
+			c.paced[p.Scope] = next.Add(time.Duration(nodes) * p.Limit.Interval())
 		}
 	}
 	return until

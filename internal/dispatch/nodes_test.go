@@ -131,8 +131,11 @@ func TestANodeWithoutAHeartbeatStartsNoCall(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback(context.WithoutCancel(t.Context()))                                      //nolint:errcheck // it is rolled back below
-	if _, err := tx.Exec(t.Context(), "select from dispatcher.nodes for update"); err != nil { // no beat can be written now
-		t.Fatal(err)
+	// No beat can be written now, and this transaction may idle.
+	for _, sql := range []string{"set local idle_in_transaction_session_timeout = 0", "select from dispatcher.nodes for update"} {
+		if _, err := tx.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
 	}
 	eventually(t, "it has noticed", func() bool { return !n.Working() })
 	id := n.accept(t, notification(both, step(notify.SMS)))
