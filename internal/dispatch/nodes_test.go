@@ -130,7 +130,7 @@ func TestANodeWithoutAHeartbeatStartsNoCall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tx.Rollback(context.WithoutCancel(t.Context()))                                      //nolint:errcheck // it is rolled back below
+	defer tx.Rollback(context.WithoutCancel(t.Context())) //nolint:errcheck // it is rolled back below
 	// No beat can be written now, and this transaction may idle.
 	for _, sql := range []string{"set local idle_in_transaction_session_timeout = 0", "select from dispatcher.nodes for update"} {
 		if _, err := tx.Exec(t.Context(), sql); err != nil {
