@@ -23,10 +23,17 @@ run: build ## Start everything here: PostgreSQL, provider stand-ins, the service
 build: ## Build bin/dispatcher
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/dispatcher ./cmd/dispatcher
 
+# The tests of whole processes come last and alone: what they time out on should be the service, not the machine.
 .PHONY: test
-test: ## Test everything, with the race detector
+test: ## Test everything, all but the process tests with the race detector
 	@scripts/need.sh test-postgres cc
-	$(WITHPG) go test -race -shuffle=on -timeout 15m $(PKG)
+	$(WITHPG) go test -race -shuffle=on -timeout 15m $(shell go list $(PKG) | grep -v internal/e2e)
+	$(WITHPG) go test -shuffle=on -timeout 15m ./internal/e2e
+
+.PHONY: test-processes
+test-processes: ## Test whole processes, with the race detector
+	@scripts/need.sh test-postgres cc
+	$(WITHPG) go test -race -timeout 15m ./internal/e2e
 
 .PHONY: test-quick
 test-quick: ## Test everything, without the race detector
