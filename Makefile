@@ -28,7 +28,7 @@ build: ## Build bin/dispatcher
 test: ## Test everything, all but the process tests with the race detector
 	@scripts/need.sh test-postgres cc
 	$(WITHPG) go test -race -shuffle=on -timeout 15m $(shell go list $(PKG) | grep -v internal/e2e)
-	$(WITHPG) go test -shuffle=on -timeout 15m ./internal/e2e
+	$(if $(filter ./...,$(PKG)),$(WITHPG) go test -shuffle=on -timeout 15m ./internal/e2e)
 
 .PHONY: test-processes
 test-processes: ## Test whole processes, with the race detector
