@@ -89,7 +89,7 @@ func start(t *testing.T, env []string, until string, args ...string) (*process, 
 			return p, printed.String()
 		}
 	}
-	if strings.Contains(p.log(), localpg.ErrNoPrograms.Error()) {
+	if os.Getenv("CI") == "" && strings.Contains(p.log(), localpg.ErrNoPrograms.Error()) {
 		t.Skip(localpg.ErrNoPrograms.Error())
 	}
 	t.Fatalf("the process ended (exit code %d) before it said %q: %s", <-p.done, until, p.log())

@@ -4,6 +4,7 @@ package e2e_test
 
 import (
 	"encoding/json"
+	"errors"
 	"net"
 	"net/http"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/notification-dispatcher/dispatcher/internal/localpg"
 	"github.com/notification-dispatcher/dispatcher/internal/sandbox"
 )
 
@@ -59,8 +61,18 @@ type dev struct {
 
 func startDev(t *testing.T, folder string) *dev {
 	t.Helper()
-	if _, err := exec.LookPath("initdb"); err != nil && os.Getenv("CI") == "" {
-		t.Skip("dispatcher dev needs the PostgreSQL programs: ", err)
+	if os.Getenv("CI") == "" {
+		// Asked as dev asks: Debian's programs are not in PATH.
+		cluster, err := localpg.Start(t.Context(), localpg.Config{})
+		if errors.Is(err, localpg.ErrNoPrograms) {
+			t.Skip(err)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cluster.Stop(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	p := start(t, command{
 		args: []string{"dev", "--listen", "127.0.0.1:0", "--sandbox-listen", "127.0.0.1:0", "--smtp-listen", "127.0.0.1:0"}, dir: folder,
