@@ -63,14 +63,20 @@ type Message struct {
 	// accounts. See [notify.DeliveryKey].
 	Key            uuid.UUID
 	NotificationID uuid.UUID
-	To             notify.Target
-	Content        notify.Content
-	Priority       notify.Priority
-	Reference      string
-	Metadata       jsontext.Value // a JSON object, or nil
-	Trace          string         // W3C traceparent, or empty
-	CreatedAt      time.Time
-	ExpiresAt      time.Time // what a provider's own time to live is made from
+	// Ref names the delivery and the attempt, for receipts to come back with.
+	Ref Ref
+	// Callback is where the provider may report what becomes of the message: an
+	// absolute URL of this service that holds Ref. Empty where the service has no
+	// public address.
+	Callback  string
+	To        notify.Target
+	Content   notify.Content
+	Priority  notify.Priority
+	Reference string
+	Metadata  jsontext.Value // a JSON object, or nil
+	Trace     string         // W3C traceparent, or empty
+	CreatedAt time.Time
+	ExpiresAt time.Time // what a provider's own time to live is made from
 }
 
 // Result is what one attempt told us. The zero value is not a valid Result; use
