@@ -61,7 +61,8 @@ func ParseRef(s string) (Ref, error) {
 	if len(b) == refAttempt {
 		r.Attempt = uuid.UUID(b[refDelivery:])
 	}
-	if r.Notification == uuid.Nil {
+	// One spelling only: the decoder skips line ends.
+	if r.Notification == uuid.Nil || r.String() != s {
 		return Ref{}, errors.New("not a reference of ours")
 	}
 	return r, nil
