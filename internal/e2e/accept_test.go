@@ -13,8 +13,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/notification-dispatcher/dispatcher/internal/resilience"
 )
 
 func TestRacingPostsWithOneKeyMakeOneNotification(t *testing.T) {
@@ -77,96 +75,6 @@ func withKey(nodes []*node, key string) []*node {
 		out[i] = &of
 	}
 	return out
-}
-
-// flood is what became of requests far above a limit.
-type flood struct {
-	asked, admitted int
-	local           int           // answered by a node that could not ask for the others
-	late            int           // answers that came after longer than a leased token lasts
-	least, most     time.Duration // for which tokens surely and at most came back
-}
-
-// flooded posts at a rate for a time, over the nodes in turn.
-func (c *cluster) flooded(t *testing.T, nodes []*node, perSecond int, during time.Duration) flood {
-	t.Helper()
-	const callers = 25
-	later := c.alone("sms", 1)
-	later["send_at"] = time.Now().Add(time.Hour).Format(time.RFC3339) // the limit is what is tested
-	body := encode(t, later)
-	var f flood
-	var mu sync.Mutex
-	var all sync.WaitGroup
-	begun := time.Now()
-	var first, lastAsked, last time.Time
-	for i := range callers {
-		all.Go(func() {
-			tick := time.NewTicker(callers * time.Second / time.Duration(perSecond))
-			defer tick.Stop()
-			for n := i; time.Since(begun) < during; n++ {
-				asked := time.Now()
-				got, err := nodes[n%len(nodes)].call(t, http.MethodPost, "/v1/notifications", "", body)
-				if err != nil || got.status != http.StatusAccepted && got.status != http.StatusTooManyRequests {
-					t.Errorf("answered %d, %v: %s", got.status, err, got.body)
-					return
-				}
-				mu.Lock()
-				f.asked++
-				if got.status == http.StatusAccepted {
-					f.admitted++
-				}
-				if got.header.Get("X-RateLimit-Limit") == "" {
-					f.local++
-				}
-				if time.Since(asked) > resilience.DefaultLeaseTTL {
-					f.late++
-				}
-				if last = time.Now(); first.IsZero() {
-					first = last
-				}
-				if asked.After(lastAsked) {
-					lastAsked = asked
-				}
-				mu.Unlock()
-				<-tick.C
-			}
-		})
-	}
-	all.Wait()
-	f.least, f.most = lastAsked.Sub(first), last.Sub(begun)
-	return f
-}
-
-func TestACallerFarAboveItsLimitGetsItsShareFromAllNodesTogether(t *testing.T) {
-	t.Parallel()
-	const rate, burst = 50, 50
-	c := newCluster(t)
-	nodes := c.three(t)
-	for try := 1; ; try++ {
-		key := c.makeKey(t, "greedy", "send", "--write", "50/s,50")
-		f := c.flooded(t, withKey(nodes, key.Key), 10*rate, 4*time.Second)
-		if t.Failed() {
-			return
-		}
-		// A busy machine does not bring ten times the limit, and halts its nodes until
-		// what they have leased expires. Nodes that cannot ask in time decide by
-		// themselves.
-		share, busy := 0.97, f.local+f.late > 0 || float64(f.asked) < 9*rate*f.most.Seconds()
-		if busy && try == 1 {
-			continue
-		}
-		if busy {
-			share = 0.7
-		}
-		least := share * (burst + rate*f.least.Seconds())
-		most := burst + rate*(f.most+resilience.DefaultLeaseTTL).Seconds()
-		t.Logf("%d of %d admitted in %s, want %.1f to %.1f; %d decided locally, %d late",
-			f.admitted, f.asked, f.most.Round(time.Millisecond), least, most, f.local, f.late)
-		if float64(f.admitted) < least || f.local == 0 && float64(f.admitted) > most {
-			t.Errorf("%d were admitted, want %.1f to %.1f", f.admitted, least, most)
-		}
-		return
-	}
 }
 
 // psql runs a script in a session of its own and returns what it prints.
