@@ -37,8 +37,16 @@ create table dispatcher.batch_parts (
   foreign key (project, key) references dispatcher.batches on delete cascade
 );
 
+-- The key that signs links in messages: one for all processes, made here, so that
+-- nobody has to think of one. Two random UUIDs are 244 bits.
+create table dispatcher.link_key (
+  only_one boolean not null primary key default true check (only_one),
+  key      bytea   not null check (length(key) = 32)
+);
+insert into dispatcher.link_key (key) values (sha256(uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid())));
+
 -- +goose Down
-drop table dispatcher.batch_parts, dispatcher.batches;
+drop table dispatcher.link_key, dispatcher.batch_parts, dispatcher.batches;
 delete from dispatcher.marks where canceled_at is null and acknowledged_at is null;
 alter table dispatcher.marks drop column round, drop column retried_at, drop column expires_at,
   add constraint marks_check check (canceled_at is not null or acknowledged_at is not null);

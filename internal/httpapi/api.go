@@ -85,6 +85,8 @@ type Config struct {
 	Events *Events
 	// Webhooks are the status webhooks; nil answers that there are none now.
 	Webhooks Webhooks
+	// AckLinks are the links in messages; nil serves none.
+	AckLinks AckLinks
 	// Limits is what callers may ask for; nil for no limit.
 	Limits *RateLimits
 	// Metrics serves /metrics; nil for none.
@@ -123,6 +125,7 @@ type API struct {
 	events       *streams
 	webhooks     Webhooks
 	limits       *limits
+	ackLinks     AckLinks
 	observe      func(route, method string, status int, took time.Duration)
 
 	huma huma.API
@@ -134,7 +137,7 @@ func New(c Config) *API {
 	a := &API{
 		accept: c.Accept, store: c.Store, keys: c.Keys, accounts: c.Accounts, operations: c.Operations, ready: c.Ready,
 		retry: c.Retry, plan: c.Plan, batches: c.Batches, maxBatchBody: c.MaxBatchBody, keepKeys: c.KeepKeys,
-		log: c.Log, maxBody: c.MaxBody, now: c.Now, observe: c.Observe, events: newStreams(c.Events), webhooks: c.Webhooks, limits: newLimits(c.Limits), mux: http.NewServeMux(),
+		log: c.Log, maxBody: c.MaxBody, now: c.Now, observe: c.Observe, events: newStreams(c.Events), webhooks: c.Webhooks, ackLinks: c.AckLinks, limits: newLimits(c.Limits), mux: http.NewServeMux(),
 	}
 	if a.log == nil {
 		a.log = slog.New(slog.DiscardHandler)
@@ -166,6 +169,7 @@ func New(c Config) *API {
 	a.routeKeyLimits()
 	a.routeWebhooks()
 	a.routeWebhookCalls()
+	a.routeAckLinks()
 	a.routeHealth()
 	closeRequests(a.huma.OpenAPI())
 	documentLimits(a.huma.OpenAPI())
