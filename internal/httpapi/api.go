@@ -87,6 +87,11 @@ type Config struct {
 	Webhooks Webhooks
 	// AckLinks are the links in messages; nil serves none.
 	AckLinks AckLinks
+	// Receipts take in the callbacks of providers; nil answers that there are none.
+	Receipts Receipts
+	// PublicURL is the address under which providers reach this service, without a
+	// slash at its end; empty to go by the requests.
+	PublicURL string
 	// Limits is what callers may ask for; nil for no limit.
 	Limits *RateLimits
 	// Metrics serves /metrics; nil for none.
@@ -124,6 +129,9 @@ type API struct {
 	unready      atomic.Bool // what /readyz last said
 	events       *streams
 	webhooks     Webhooks
+	receipts     Receipts
+	publicBase   string
+	callbacks    chan struct{} // one for each callback under way
 	limits       *limits
 	ackLinks     AckLinks
 	observe      func(route, method string, status int, took time.Duration)
@@ -139,6 +147,7 @@ func New(c Config) *API {
 		retry: c.Retry, plan: c.Plan, batches: c.Batches, maxBatchBody: c.MaxBatchBody, keepKeys: c.KeepKeys,
 		log: c.Log, maxBody: c.MaxBody, now: c.Now, observe: c.Observe, events: newStreams(c.Events), webhooks: c.Webhooks, ackLinks: c.AckLinks, limits: newLimits(c.Limits), mux: http.NewServeMux(),
 	}
+	a.receipts, a.publicBase, a.callbacks = c.Receipts, c.PublicURL, make(chan struct{}, callbacksAtOnce)
 	if a.log == nil {
 		a.log = slog.New(slog.DiscardHandler)
 	}
@@ -169,6 +178,7 @@ func New(c Config) *API {
 	a.routeKeyLimits()
 	a.routeWebhooks()
 	a.routeWebhookCalls()
+	a.routeReceipts()
 	a.routeAckLinks()
 	a.routeHealth()
 	closeRequests(a.huma.OpenAPI())

@@ -118,7 +118,9 @@ func docsOf(r huma.Registry, op *huma.Operation) docsOperation {
 	if op.RequestBody != nil {
 		media := op.RequestBody.Content[jsonType]
 		o.Body = docsFields(r, media.Schema, "")
-		o.Example = fmt.Sprintf("%s", media.Example)
+		if media.Example != nil {
+			o.Example = fmt.Sprintf("%s", media.Example)
+		}
 	}
 	for _, status := range slices.Sorted(maps.Keys(op.Responses)) {
 		response := op.Responses[status]

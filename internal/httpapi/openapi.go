@@ -37,6 +37,7 @@ func humaConfig() huma.Config {
 		{Name: tagChannels, Description: "The health of channels and their accounts."},
 		{Name: tagWebhooks, Description: "Endpoints of the project's own that are told what happens. Scope admin."},
 		{Name: tagKeys, Description: "API keys of the project. Scope admin."},
+		{Name: tagReceipts, Description: "Where providers report what became of messages. Signed, without a key."},
 		{Name: tagHealth, Description: "For load balancers and orchestrators. Without a key."},
 	}
 	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
@@ -51,6 +52,7 @@ const (
 	tagChannels      = "channels"
 	tagWebhooks      = "webhooks"
 	tagKeys          = "keys"
+	tagReceipts      = "receipts"
 	tagHealth        = "health"
 )
 

@@ -173,7 +173,7 @@ func TestEveryRouteNeedsAKeyWithItsScope(t *testing.T) {
 	for _, r := range routes(t) {
 		if r.scope == "" {
 			open++
-			if !strings.HasSuffix(r.target, "z") {
+			if !strings.HasSuffix(r.target, "z") && !strings.HasPrefix(r.target, "/v1/receipts/") {
 				t.Errorf("%s %s needs no key", r.method, r.target)
 			}
 			continue
@@ -197,8 +197,8 @@ func TestEveryRouteNeedsAKeyWithItsScope(t *testing.T) {
 			}
 		})
 	}
-	if open != 2 {
-		t.Errorf("%d routes without a key, want 2", open)
+	if open != 4 {
+		t.Errorf("%d routes without a key, want 4", open)
 	}
 }
 
