@@ -55,6 +55,10 @@ type Info struct {
 	// MaxObservable is the best that can ever be known of a message: sent,
 	// delivered or read.
 	MaxObservable notify.Status
+	// Receipts says that something may be told later of a message that was accepted,
+	// be it only that it failed, as by a bounce. Where MaxObservable is more than sent
+	// that goes without saying.
+	Receipts bool
 }
 
 // Message is one delivery as an adapter sees it. Adapters do not change it.
