@@ -30,6 +30,7 @@ type transitionView struct {
 	From   string     `json:"from" enum:"closed,open,half_open"`
 	To     string     `json:"to" enum:"closed,open,half_open"`
 	Reason string     `json:"reason" example:"failures" doc:"failures, failure_rate, slow, account_rejected, probe, probe_failed, probes_succeeded, forced, forced_until_over or reset."`
+	Code   string     `json:"code,omitzero" example:"20003" doc:"The provider's code, where one answer opened it."`
 	Until  *time.Time `json:"until" doc:"The end of the open or forced time; null where there is none."`
 	By     string     `json:"by,omitzero" doc:"The operator: the name and id of an API key."`
 	Why    string     `json:"why,omitzero"`
@@ -88,7 +89,7 @@ func (a *API) getBreaker(ctx context.Context, in *historyInput) (*historyOutput,
 	out.Body.Transitions = make([]transitionView, len(events))
 	for i, e := range events {
 		v := transitionView{
-			At: e.At.UTC(), From: e.From, To: e.To, Reason: e.Reason, Until: utc(e.Until), By: e.By, Why: e.Why, Node: e.Node,
+			At: e.At.UTC(), From: e.From, To: e.To, Reason: e.Reason, Code: e.Code, Until: utc(e.Until), By: e.By, Why: e.Why, Node: e.Node,
 		}
 		if v.By != "" {
 			v.Node = ""

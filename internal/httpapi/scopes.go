@@ -35,6 +35,7 @@ type breakerState struct {
 	State       string      `json:"state" enum:"closed,open,half_open"`
 	Since       *time.Time  `json:"since" doc:"Of its last change; null where there was none lately."`
 	Because     string      `json:"because,omitzero" example:"failures" doc:"The last change's reason."`
+	Code        string      `json:"code,omitzero" example:"20003" doc:"The provider's code, of the answer that opened it; absent where no single one did."`
 	OpenUntil   *time.Time  `json:"open_until" doc:"When an open breaker lets a probe through; null where it is not open, or open until an operator says otherwise."`
 	ProbeUntil  *time.Time  `json:"probe_until" doc:"When the probe that is under way is given up; null without one."`
 	Opened      int         `json:"opened" doc:"How often it opened since it was last healthy for an hour."`
@@ -56,7 +57,7 @@ type minuteView struct {
 func stateView(name string, s *store.ScopeState, now time.Time, admin bool) scopeView {
 	b := s.Breaker
 	v := scopeView{Scope: name, Breaker: breakerState{
-		State: string(b.State), Since: utc(b.ChangedAt), Because: string(b.Reason), OpenUntil: utc(b.OpenUntil), ProbeUntil: utc(b.ProbeUntil),
+		State: string(b.State), Since: utc(b.ChangedAt), Because: string(b.Reason), Code: b.Code, OpenUntil: utc(b.OpenUntil), ProbeUntil: utc(b.ProbeUntil),
 		Opened: b.OpenCount, Failures: b.Failures, Forced: b.Forced != nil,
 	}}
 	if s.Calls > 0 {

@@ -84,6 +84,8 @@ type Evidence struct {
 	Verdict Verdict
 	// RetryAfter is what the provider asked for; the breaker does not probe sooner.
 	RetryAfter time.Duration
+	// Code is the provider's own code, for operators; at most 64 bytes.
+	Code string
 }
 
 // Permit is a call's leave to start. It names the generation it was given under,
@@ -125,7 +127,9 @@ type Breaker struct {
 
 	failures  int // in a row, while closed
 	openCount int // times opened since it was last healthy
+	trips     int // those of them from closed
 	openUntil time.Time
+	code      string // of the answer that opened it, until it closes
 
 	probes     uint64 // given out so far; the last one's number
 	probing    bool
@@ -241,9 +245,13 @@ func (b *Breaker) reportProbe(e Evidence, now time.Time, rand float64) Transitio
 
 func (b *Breaker) open(why Reason, e Evidence, now time.Time, rand float64) Transition {
 	if b.current() == Closed && b.openCount > 0 && b.healthy(now) {
-		b.openCount = 0
+		b.openCount, b.trips = 0, 0
 	}
 	b.openCount++
+	if b.current() == Closed {
+		b.trips++
+	}
+	b.code = e.Code
 	atLeast := e.RetryAfter
 	if e.Verdict == Rejected {
 		atLeast = max(atLeast, orDefault(b.cfg.RejectedFor, DefaultRejectedFor))
@@ -263,8 +271,12 @@ func (b *Breaker) move(to State, why Reason, now time.Time) Transition {
 	b.generation++
 	b.state, b.reason, b.changedAt = to, why, now
 	b.failures, b.successes, b.neutral, b.probing, b.forced = 0, 0, 0, false, nil
-	if to == Open {
-		t.Until = b.openUntil
+	switch to {
+	case Open:
+		t.Until, t.Code = b.openUntil, b.code
+	case Closed:
+		b.code = ""
+	case HalfOpen:
 	}
 	t.Generation = b.generation
 	return t

@@ -37,6 +37,7 @@ type Transition struct {
 	Generation uint64 // the one that begins with it
 	At         time.Time
 	Until      time.Time // the end of the open or forced time; zero where there is none
+	Code       string    // the provider's, where one answer opened it
 	By         *Override // the operator's decision, for [ReasonForced] and [ReasonReset]
 }
 
@@ -45,19 +46,19 @@ func (t Transition) Changed() bool { return t.To != "" }
 
 // ForceOpen lets nothing pass. Afterwards the breaker is probed.
 func (b *Breaker) ForceOpen(by Override, now time.Time) Transition {
-	b.openUntil = by.Until
+	b.openUntil, b.code = by.Until, ""
 	return b.force(Open, by, now)
 }
 
 // ForceClosed lets everything pass. Afterwards the breaker starts afresh.
 func (b *Breaker) ForceClosed(by Override, now time.Time) Transition {
-	b.openCount = 0
+	b.openCount, b.trips = 0, 0
 	return b.force(Closed, by, now)
 }
 
 // Reset closes the breaker and makes it forget everything but its generation.
 func (b *Breaker) Reset(by Override, now time.Time) Transition {
-	b.openCount = 0
+	b.openCount, b.trips = 0, 0
 	t := b.move(Closed, ReasonReset, now)
 	t.By = &by
 	return t
@@ -87,6 +88,8 @@ type BreakerStatus struct {
 	ChangedAt  time.Time // of the last change
 	Failures   int       // in a row, while closed
 	OpenCount  int       // times opened since it was last healthy
+	Trips      int       // those of them from closed, a probe's failure not counted
+	Code       string    // the provider's, of the answer that opened it; empty where it is closed
 	// OpenUntil is the end of its open time, once past the instant since which a
 	// probe is due; the zero time where it is not open, or forced open for good.
 	OpenUntil time.Time
@@ -99,7 +102,7 @@ type BreakerStatus struct {
 func (b *Breaker) Status(now time.Time) BreakerStatus {
 	s := BreakerStatus{
 		State: b.current(), Generation: b.generation, Reason: b.reason, ChangedAt: b.changedAt,
-		Failures: b.failures, OpenCount: b.openCount,
+		Failures: b.failures, OpenCount: b.openCount, Trips: b.trips, Code: b.code,
 	}
 	if s.State == Open {
 		s.OpenUntil = b.openUntil

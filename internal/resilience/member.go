@@ -47,6 +47,8 @@ type Member struct {
 	notes  []ScopeTransition
 	kick   chan struct{}
 	nodes  func() int // nil means one
+
+	alternatives func(scope string) []string // nil means none
 }
 
 // NewMember returns a process's part in the given shared state. rand returns a

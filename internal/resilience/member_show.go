@@ -36,6 +36,7 @@ func (m *Member) Snapshot(now time.Time) []ScopeState {
 func (v *scopeView) status(now time.Time) BreakerStatus {
 	s := BreakerStatus{
 		State: v.record.State, Generation: v.record.Generation, Reason: v.record.Reason, OpenCount: v.record.OpenCount,
+		Trips: v.record.Trips, Code: v.record.Code,
 		Failures: v.window.Tally(now).Streak, ChangedAt: v.changedAt,
 	}
 	if v.forcedNow(now) {

@@ -42,7 +42,7 @@ func (m *Member) learn(r ScopeRecord, sharedNow, now time.Time) {
 			from = Closed
 		}
 		m.note(ScopeTransition{r.Scope, Transition{
-			From: from, To: r.State, Reason: r.Reason, Generation: r.Generation, At: here(r.ChangedAt), Until: here(r.OpenUntil), By: r.Forced,
+			From: from, To: r.State, Reason: r.Reason, Generation: r.Generation, At: here(r.ChangedAt), Until: here(r.OpenUntil), Code: r.Code, By: r.Forced,
 		}})
 		v.closedAt = time.Time{}
 		if r.Reason == ReasonReset {
@@ -161,6 +161,9 @@ func (m *Member) Flush(ctx context.Context, now time.Time) error {
 	for _, t := range tallies {
 		cfg, known := m.config(t.Scope)
 		if why, trips := cfg.Trips(sums[t.Scope]); known && trips {
+			if why == ReasonSlow && !m.worthLeaving(t.Scope, sums[t.Scope], now) {
+				continue
+			}
 			if tripErr := m.trip(ctx, t, cfg, why, now); tripErr != nil {
 				m.again(t)
 				err = errors.Join(err, tripErr)

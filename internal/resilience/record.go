@@ -11,6 +11,8 @@ type BreakerRecord struct {
 	Reason     Reason
 	ChangedAt  time.Time
 	OpenCount  int
+	Trips      int
+	Code       string
 	OpenUntil  time.Time
 	Probes     uint64
 	Probing    bool
@@ -26,7 +28,7 @@ type BreakerRecord struct {
 func (b *Breaker) Record() BreakerRecord {
 	return BreakerRecord{
 		State: b.current(), Generation: b.generation, Reason: b.reason, ChangedAt: b.changedAt, OpenCount: b.openCount,
-		OpenUntil: b.openUntil, Probes: b.probes, Probing: b.probing, LeaseUntil: b.leaseUntil, Successes: b.successes,
+		Trips: b.trips, Code: b.code, OpenUntil: b.openUntil, Probes: b.probes, Probing: b.probing, LeaseUntil: b.leaseUntil, Successes: b.successes,
 		Neutral: b.neutral, Forced: b.forced,
 	}
 }
@@ -35,7 +37,7 @@ func (b *Breaker) Record() BreakerRecord {
 func RestoreBreaker(cfg BreakerConfig, r BreakerRecord) *Breaker {
 	return &Breaker{
 		cfg: cfg, state: r.State, generation: r.Generation, reason: r.Reason, changedAt: r.ChangedAt, openCount: r.OpenCount,
-		openUntil: r.OpenUntil, probes: r.Probes, probing: r.Probing, leaseUntil: r.LeaseUntil, successes: r.Successes,
+		trips: r.Trips, code: r.Code, openUntil: r.OpenUntil, probes: r.Probes, probing: r.Probing, leaseUntil: r.LeaseUntil, successes: r.Successes,
 		neutral: r.Neutral, forced: r.Forced,
 	}
 }

@@ -95,6 +95,7 @@ type BreakerEvent struct {
 	Scope      string
 	From, To   string
 	Reason     string
+	Code       string // the provider's, where one answer opened it
 	Generation int64
 	Node       string
 	By, Why    string    // of an operator's decision, else empty
@@ -104,17 +105,17 @@ type BreakerEvent struct {
 // BreakerEvents returns the latest changes of a scope's breaker, newest first;
 // of all scopes when it is empty.
 func (s *Store) BreakerEvents(ctx context.Context, scope string, limit int) ([]BreakerEvent, error) {
-	rows, err := s.pool.Query(ctx, `select id, at, scope, from_state, to_state, reason, generation, node, by_whom, why, until
+	rows, err := s.pool.Query(ctx, `select id, at, scope, from_state, to_state, reason, generation, node, by_whom, why, until, code
 		from dispatcher.breaker_events where $1 = '' or scope = $1 order by id desc limit $2`, scope, limit)
 	if err != nil {
 		return nil, fmt.Errorf("read breaker events: %w", err)
 	}
 	out, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (BreakerEvent, error) {
 		var e BreakerEvent
-		var by, why *string
+		var by, why, code *string
 		var until *time.Time
-		err := row.Scan(&e.ID, &e.At, &e.Scope, &e.From, &e.To, &e.Reason, &e.Generation, &e.Node, &by, &why, &until)
-		e.By, e.Why, e.Until = zero(by), zero(why), zero(until)
+		err := row.Scan(&e.ID, &e.At, &e.Scope, &e.From, &e.To, &e.Reason, &e.Generation, &e.Node, &by, &why, &until, &code)
+		e.By, e.Why, e.Until, e.Code = zero(by), zero(why), zero(until), zero(code)
 		return e, err
 	})
 	if err != nil {

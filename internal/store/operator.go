@@ -38,7 +38,7 @@ with troubled as (
 )
 select clock_timestamp(), w.scope, g.not_before, coalesce(e.streak, 0), coalesce(e.calls, 0), coalesce(e.failures, 0), coalesce(e.slow, 0),
   b.state, coalesce(b.generation, 0), coalesce(b.reason, ''), b.changed_at, coalesce(b.open_count, 0), b.open_until, coalesce(b.probing, false),
-  b.lease_until, b.forced_by, b.forced_why, b.forced_until
+  b.lease_until, b.forced_by, b.forced_why, b.forced_until, coalesce(b.trips, 0), coalesce(b.code, '')
 from wanted w
 left join dispatcher.breakers b on b.scope = w.scope
 left join dispatcher.gates g on g.scope = w.scope and g.not_before > clock_timestamp()
@@ -73,7 +73,7 @@ func scanScopeState(row pgx.CollectableRow) (ScopeState, error) {
 	var generation int64
 	var streak int
 	err := row.Scan(&now, &out.Scope, &gate, &streak, &out.Calls, &out.Failures, &out.Slow, &state, &generation, &r.Reason,
-		&changed, &r.OpenCount, &open, &r.Probing, &lease, &by, &why, &until)
+		&changed, &r.OpenCount, &open, &r.Probing, &lease, &by, &why, &until, &r.Trips, &r.Code)
 	r.State, r.Generation, r.ChangedAt = resilience.State(zero(state)), uint64(generation), zero(changed)
 	r.OpenUntil, r.LeaseUntil = zero(open), zero(lease)
 	if by != nil {

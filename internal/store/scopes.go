@@ -35,20 +35,21 @@ var _ resilience.Shared = (*Scopes)(nil)
 func (s *Store) Scopes(node uuid.UUID) *Scopes { return &Scopes{s, node} }
 
 const breakerColumns = `scope, state, generation, reason, changed_at, open_count, open_until, probes, probing, lease_until,
-  successes, neutral, forced_by, forced_why, forced_until`
+  successes, neutral, forced_by, forced_why, forced_until, trips, code`
 
 const writeBreaker = `
 insert into dispatcher.breakers (` + breakerColumns + `, updated_at)
-values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, clock_timestamp())
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, clock_timestamp())
 on conflict (scope) do update set
   state = excluded.state, generation = excluded.generation, reason = excluded.reason, changed_at = excluded.changed_at,
   open_count = excluded.open_count, open_until = excluded.open_until, probes = excluded.probes, probing = excluded.probing,
   lease_until = excluded.lease_until, successes = excluded.successes, neutral = excluded.neutral, forced_by = excluded.forced_by,
-  forced_why = excluded.forced_why, forced_until = excluded.forced_until, updated_at = excluded.updated_at`
+  forced_why = excluded.forced_why, forced_until = excluded.forced_until, trips = excluded.trips, code = excluded.code,
+  updated_at = excluded.updated_at`
 
 const writeBreakerEvent = `
-insert into dispatcher.breaker_events (at, generation, scope, from_state, to_state, reason, node, by_whom, why, until)
-values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
+insert into dispatcher.breaker_events (at, generation, scope, from_state, to_state, reason, node, by_whom, why, until, code)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
 
 // Update implements [resilience.Shared]. The lock is a transaction-level advisory
 // one, since a scope in good health has no row to lock.
@@ -108,13 +109,14 @@ func (s *Scopes) keep(b *pgx.Batch, scope string, r resilience.BreakerRecord, t 
 		by, why, until = &r.Forced.Who, &r.Forced.Why, null(r.Forced.Until)
 	}
 	b.Queue(writeBreaker, scope, string(state), int64(r.Generation), string(r.Reason), r.ChangedAt, r.OpenCount, null(r.OpenUntil),
-		int64(r.Probes), r.Probing, null(r.LeaseUntil), r.Successes, r.Neutral, by, why, until)
+		int64(r.Probes), r.Probing, null(r.LeaseUntil), r.Successes, r.Neutral, by, why, until, r.Trips, nullText(r.Code))
 	if t.Changed() {
 		by, why := (*string)(nil), (*string)(nil)
 		if t.By != nil {
 			by, why = &t.By.Who, &t.By.Why
 		}
-		b.Queue(writeBreakerEvent, t.At, int64(t.Generation), scope, string(t.From), string(t.To), string(t.Reason), s.node.String(), by, why, null(t.Until))
+		b.Queue(writeBreakerEvent, t.At, int64(t.Generation), scope, string(t.From), string(t.To), string(t.Reason), s.node.String(), by, why, null(t.Until),
+			nullText(t.Code))
 		if t.To == resilience.Closed {
 			b.Queue(releaseWaits, scope, releaseRate, releaseMost, releaseLimit)
 		}
@@ -156,10 +158,11 @@ func same(a, b resilience.BreakerRecord) bool {
 func scanBreaker(row pgx.CollectableRow) (resilience.ScopeRecord, error) {
 	var r resilience.ScopeRecord
 	var open, lease, until *time.Time
-	var by, why *string
+	var by, why, code *string
 	var generation, probes int64
 	err := row.Scan(&r.Scope, &r.State, &generation, &r.Reason, &r.ChangedAt, &r.OpenCount, &open, &probes, &r.Probing, &lease,
-		&r.Successes, &r.Neutral, &by, &why, &until)
+		&r.Successes, &r.Neutral, &by, &why, &until, &r.Trips, &code)
+	r.Code = zero(code)
 	r.Generation, r.Probes = uint64(generation), uint64(probes)
 	r.OpenUntil, r.LeaseUntil = zero(open), zero(lease)
 	if by != nil {
