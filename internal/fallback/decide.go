@@ -32,6 +32,8 @@ type Decision struct {
 	Wait    Wait
 	// Requeue: make the next call now.
 	Requeue bool
+	// Pass, with a wait that is over at once: the next call goes to another account.
+	Pass bool
 	// Met: the step met its success criterion; in mode first nothing more is sent.
 	Met bool
 	// MoveOn: the delivery ended without meeting it; the chain goes on once every
@@ -75,6 +77,9 @@ func Decide(s State, p Policy, o Outcome, now time.Time) Decision {
 	case notify.RecipientRejected, notify.MessageRejected:
 		return d.end(notify.Failed, because)
 	case notify.AccountRejected:
+		if p.Elsewhere {
+			return d.pass(because, notify.WaitAccountRejected, now)
+		}
 		if p.Last {
 			return d.wait(because, Wait{notify.WaitAccountRejected, o.Scope, now.Add(RepairEvery)})
 		}

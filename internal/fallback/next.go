@@ -128,7 +128,8 @@ func (d Decision) unreconciled(p Policy, now time.Time) Decision {
 // throttled waits as long as the provider asked, or backs off where it named
 // nothing, and a little longer so that the waiting do not return all at once.
 // Where there is a next step, an answer of "too many" as often as the step has
-// attempts is enough.
+// attempts is enough. Before that, and instead of a long wait, another account is
+// asked if there is one.
 func (d Decision) throttled(p Policy, o Outcome, now time.Time) Decision {
 	because := string(notify.Throttled)
 	delay := o.RetryAfter
@@ -138,10 +139,20 @@ func (d Decision) throttled(p Policy, o Outcome, now time.Time) Decision {
 	delay = max(delay, ThrottleFloor)
 	delay += time.Duration(p.Spread * float64(min(delay/10, 5*time.Second)))
 	w := Wait{notify.WaitThrottled, o.Scope, now.Add(delay)}
+	if p.Elsewhere && (delay > p.Patience || w.Due.After(d.Ends) || !p.Last && d.Throttles >= p.Attempts) {
+		return d.pass(because, notify.WaitThrottled, now)
+	}
 	if !p.Last && (d.Throttles >= p.Attempts || w.Due.After(d.Ends)) {
 		return d.end(notify.Failed, because)
 	}
 	return d.wait(because, w)
+}
+
+// pass goes to another account of the channel at once.
+func (d Decision) pass(because string, reason notify.WaitReason, now time.Time) Decision {
+	d = d.wait(because, Wait{Reason: reason, Due: now})
+	d.Pass = true
+	return d
 }
 
 // retry waits for another call if the step has attempts and time for one.

@@ -60,6 +60,11 @@ type Policy struct {
 	// Lookup says that the provider can be asked for a message whose outcome is
 	// unknown.
 	Lookup bool
+	// Elsewhere says that the channel has another account that has not turned the
+	// delivery away. Patience is how long to wait for this one before that one is
+	// asked, see [Patience].
+	Elsewhere bool
+	Patience  time.Duration
 	// Backoff and SlowBackoff give the wait before retry n, counted from 0, for a
 	// failure of the provider and of the recipient.
 	Backoff, SlowBackoff func(n int) time.Duration
