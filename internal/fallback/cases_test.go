@@ -90,7 +90,7 @@ func TestOutcomes(t *testing.T) {
 		{"nor on the last step", situation{success: untilShown, observable: never, last: true}, accepted, "sent, the end (no_receipt), next A+1"},
 		{"an acknowledgement is waited for although no receipt can come", situation{success: untilPressed, observable: never}, accepted, "sent, receipt 2m0s (acknowledged) A+1"},
 		{"nothing is waited for once acknowledged", situation{success: untilPressed, state: stop}, accepted, "sent, the end (acknowledged) A+1"},
-		{"an earlier receipt is not lowered by the answer", situation{success: untilShown, observable: notify.Read, state: is(notify.Delivered)}, accepted, "delivered, receipt 72h0m0s, met A+1"},
+		{"an earlier receipt is not lowered by the answer", situation{success: untilShown, observable: notify.Read, state: is(notify.Delivered)}, accepted, "delivered, receipt 72h0m0s, met"},
 		{"proof of delivery corrects a failed receipt", situation{state: is(notify.Failed)}, fallback.Outcome{Kind: notify.Accepted, Status: notify.Delivered}, "delivered, the end, met A+1"},
 		{"a failed receipt after a stop starts nothing", situation{state: is(notify.Failed, stop)}, accepted, "failed, the end (undelivered) A+1"},
 		{"late acceptance of a call taken for unknown is counted once", situation{state: is(notify.Uncertain, attempt)}, accepted, "sent, receipt 72h0m0s, met"},

@@ -97,7 +97,8 @@ func Decide(s State, p Policy, o Outcome, now time.Time) Decision {
 
 // spends returns how many attempts the outcome uses up, if it comes while the
 // delivery has the given status. Where no call was under way, it is that of a call
-// counted before as unknown, or a suppression that was found on our own list.
+// counted before as unknown or by a receipt, or a suppression that was found on our
+// own list.
 func (o Outcome) spends(s notify.Status) int {
 	if s == notify.Uncertain {
 		return 0
@@ -106,7 +107,7 @@ func (o Outcome) spends(s notify.Status) int {
 	case notify.Unknown, notify.ProviderUnavailable, notify.RecipientUnavailable, notify.RecipientRejected, notify.MessageRejected:
 		return 1
 	case notify.Accepted, notify.Suppressed:
-		if s.Rank() == notify.Waiting.Rank() {
+		if s.Rank() == notify.Waiting.Rank() || o.Kind == notify.Accepted && taken(s) {
 			return 0
 		}
 		return 1

@@ -167,7 +167,7 @@ canceled during the call
   not_attempted         | canceled, the end (canceled)
   expired               | canceled, the end (canceled)
 receipt delivered came first
-  accepted              | delivered, the end, met A+1
+  accepted              | delivered, the end, met
   unknown               | delivered, the end, met A+1
   throttled             | delivered, the end, met
   provider_unavailable  | delivered, the end, met A+1

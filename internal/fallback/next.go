@@ -45,8 +45,8 @@ func (d Decision) settled(p Policy, now time.Time) Decision {
 	switch {
 	case d.Stop != "":
 		d.Final, d.Because = true, d.Stop
-	case d.Met && more:
-		d.Wait = Wait{Reason: notify.WaitReceipt, Due: now.Add(ReceiptWindow)}
+	case d.Met && (more || p.Reports && d.State.Status == notify.Sent):
+		d.Wait = Wait{Reason: notify.WaitReceipt, Due: now.Add(p.window())}
 	case d.Met:
 		d.Final = true
 	case more, p.Success == notify.UntilAcknowledged:

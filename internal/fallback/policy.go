@@ -23,6 +23,9 @@ const (
 	// the step's criterion; it may outlast the step and the notification, since
 	// nothing else waits for it.
 	ReceiptWindow = 72 * time.Hour
+	// FailureWindow is the same where all that can come is that a message failed, as
+	// with email: most bounces come within minutes, nearly all within a day.
+	FailureWindow = 24 * time.Hour
 	// RepairEvery is how often a delivery tries an account that rejected it.
 	RepairEvery = 5 * time.Minute
 	// ThrottleFloor is the least wait after a provider asked for quiet.
@@ -44,7 +47,9 @@ const (
 	BecauseNoAccount    = "no_account"     // no configured account may serve it
 	BecauseAssumed      = "assumed"        // unknown, and the policy says assume_sent
 	BecauseNoReceipt    = "no_receipt"     // accepted, and no receipt says what the step asked for
-	BecauseUndelivered  = "undelivered"    // a receipt said that it was not delivered
+	BecauseUndelivered  = "undelivered"    // a receipt said that it was not delivered, with the outcome after a colon
+	BecauseUnobservable = "unobservable"   // no account that may serve it can tell what the step asks for
+	BecauseSuperseded   = "superseded"     // an earlier step turned out to have met its criterion
 )
 
 // Policy is what a step and its account ask for, every default filled in.
@@ -55,8 +60,14 @@ type Policy struct {
 	// Last says that the chain has no step after this one (always so in mode
 	// all, where no step follows from another).
 	Last bool
-	// Observable is the best status that can ever be known of this step.
+	// Observable is the best status that can ever be known of this step. Reports
+	// says that something may still be told of an accepted message, be it only that
+	// it failed.
 	Observable notify.Status
+	Reports    bool
+	// Window is how long receipts are awaited once the criterion is met; 0 for the
+	// default, [ReceiptWindow] or [FailureWindow].
+	Window time.Duration
 	// Lookup says that the provider can be asked for a message whose outcome is
 	// unknown.
 	Lookup bool
@@ -95,6 +106,17 @@ func NewPolicy(n *notify.Notification, i int, account notify.UnknownPolicy) Poli
 		p.OnUnknown = notify.DefaultUnknownPolicy(step.Channel)
 	}
 	return p
+}
+
+// window is for how long receipts are awaited that nothing depends on.
+func (p *Policy) window() time.Duration {
+	switch {
+	case p.Window > 0:
+		return p.Window
+	case p.Observable.Rank() > notify.Sent.Rank():
+		return ReceiptWindow
+	}
+	return FailureWindow
 }
 
 // Ends returns when the time of step i is over, if it becomes due at start.
