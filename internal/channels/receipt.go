@@ -103,7 +103,12 @@ func (r Receipt) Clean() Receipt {
 
 // Consent is what a person said about being written to: STOP, or START after it.
 type Consent struct {
+	// Target is who said it; the zero value where the report does not say, as in a
+	// complaint whose address was taken out.
 	Target notify.Target
+	// Ref is the delivery that it answers; zero where that is not known. One of the
+	// two is there.
+	Ref Ref
 	// Stop: nothing more may be sent to the address; else it may again, unless
 	// something other than the person's word bars it.
 	Stop bool

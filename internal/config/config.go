@@ -38,6 +38,11 @@ type Database struct {
 type HTTP struct {
 	// Listen is the address to listen on; default ":8080".
 	Listen string `yaml:"listen"`
+	// PublicURL is how others reach the API, for callbacks of providers and links in
+	// messages: an http or https URL, with a path where a proxy takes one off.
+	// Default none: no callback is asked for, and one that comes anyway is checked
+	// against the address in the request.
+	PublicURL PublicURL `yaml:"public_url"`
 	// MaxBody bounds a request's body; 1KiB to 64MiB, default 1MiB.
 	MaxBody Bytes `yaml:"max_body"`
 	// MaxBatchBody bounds that of a JSON batch; 1KiB to 256MiB, default 10MiB.
@@ -57,7 +62,8 @@ type HTTP struct {
 	ShutdownTimeout time.Duration `yaml:"shutdown_timeout"`
 	Limits          Limits        `yaml:"limits"`
 	// TrustedProxies are those whose X-Forwarded-For tells where a request came
-	// from; default none.
+	// from, and whose X-Forwarded-Proto and X-Forwarded-Host what it was for;
+	// default none.
 	TrustedProxies Networks `yaml:"trusted_proxies"`
 }
 

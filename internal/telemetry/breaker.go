@@ -18,6 +18,9 @@ func (m *Metrics) AddAccount(account string) {
 		m.transitions.WithLabelValues(account, s)
 	}
 	m.setBreaker(account, BreakerClosed)
+	for _, result := range []string{CallbackTaken, CallbackRefused, CallbackFailed} {
+		m.callbacks.WithLabelValues(account, result)
+	}
 }
 
 // Breaker records that the breaker of an account changed to one of the states

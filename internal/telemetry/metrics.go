@@ -28,6 +28,10 @@ type Metrics struct {
 	transitions   *prometheus.CounterVec
 	requests      *prometheus.CounterVec
 	requestTimes  *prometheus.HistogramVec
+	callbacks     *prometheus.CounterVec
+	receipts      *prometheus.CounterVec
+	consents      *prometheus.CounterVec
+	applied       appliedReceipts
 	queueFailures prometheus.Counter
 	limited       map[string]prometheus.Counter // by class of route
 }
@@ -53,6 +57,8 @@ func New(version string) *Metrics {
 	m.countNotifications()
 	m.countDeliveries()
 	m.countLimits()
+	m.applied = countApplied(m.registry)
+	m.countReceipts()
 	m.breakers = gauge(m.registry, "breaker_state", "1 for the state that the breaker of an account is in, 0 for the others.", "account", "state")
 	m.transitions = counter(m.registry, "breaker_transitions_total", "Changes of an account's breaker, as this process saw them.", "account", "to")
 	m.requests = counter(m.registry, "http_requests_total", "HTTP requests answered.", "route", "method", "code")
@@ -156,7 +162,7 @@ var fallbackReasons = []string{
 	string(notify.Unknown), string(notify.Throttled), string(notify.ProviderUnavailable),
 	string(notify.RecipientUnavailable), string(notify.RecipientRejected), string(notify.MessageRejected),
 	string(notify.AccountRejected), string(notify.Suppressed), string(notify.WaitBreakerOpen),
-	"overdue", "no_receipt", "no_account", otherReason,
+	"overdue", "no_receipt", "undelivered", "no_account", otherReason,
 }
 
 // Fallback counts a move from one step of a chain to the next. because is why the

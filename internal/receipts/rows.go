@@ -1,0 +1,63 @@
+package receipts
+
+import (
+	"time"
+
+	"github.com/notification-dispatcher/dispatcher/internal/channels"
+	"github.com/notification-dispatcher/dispatcher/internal/notify"
+	"github.com/notification-dispatcher/dispatcher/internal/store"
+)
+
+// receiptsOf are a report's receipts as they are kept. One that names no message,
+// or tells nothing that a receipt can tell, is dropped.
+func receiptsOf(account string, reported []channels.Receipt, now time.Time) []store.Receipt {
+	out := make([]store.Receipt, 0, len(reported))
+	for _, r := range reported {
+		r = r.Clean()
+		if r.Ref.IsZero() && r.MessageID == "" || !tells(r.Status) {
+			continue
+		}
+		out = append(out, store.Receipt{
+			DeliveryID: deliveryOf(r.Ref), Attempt: r.Ref.Attempt, Account: account, MessageID: r.MessageID,
+			Status: r.Status, Outcome: r.Outcome, Code: r.Code, Detail: r.Detail, At: believable(r.At, now), ReceivedAt: now,
+			Suppress: r.Suppress, SuppressFor: r.SuppressFor,
+		})
+	}
+	return out
+}
+
+func tells(s notify.Status) bool {
+	switch s {
+	case notify.Sent, notify.Delivered, notify.Read, notify.Failed:
+		return true
+	}
+	return false
+}
+
+func deliveryOf(r channels.Ref) store.DeliveryID {
+	return store.DeliveryID{Notification: r.Notification, Step: int16(r.Step), Target: int16(r.Target)} //nolint:gosec // a step is a byte, and a target beyond 999 is none
+}
+
+// believable is a provider's time, or the zero time for one that can only be a
+// mistake and that the database might not hold.
+func believable(at, now time.Time) time.Time {
+	const day = 24 * time.Hour
+	if at.Before(now.Add(-10*365*day)) || at.After(now.Add(2*day)) {
+		return time.Time{}
+	}
+	return at
+}
+
+func consentsOf(account string, a Account, said []channels.Consent, now time.Time) []store.Consent {
+	out := make([]store.Consent, 0, len(said))
+	for _, c := range said {
+		row := store.Consent{
+			Account: account, Projects: a.Projects, Channel: a.Channel, Delivery: deliveryOf(c.Ref), Stop: c.Stop, Reason: c.Reason, At: now,
+		}
+		if c.Target != (notify.Target{}) {
+			row.Address = c.Target.Hash(a.Channel)
+		}
+		out = append(out, row)
+	}
+	return out
+}

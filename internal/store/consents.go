@@ -1,0 +1,91 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/notification-dispatcher/dispatcher/internal/notify"
+)
+
+// Consent is what a person said, by way of an account, about being written to.
+type Consent struct {
+	Account string
+	// Projects are those that may use the account; none means all, and then those
+	// are concerned that wrote to the address through the channel.
+	Projects []string
+	Channel  notify.Channel
+	// Address is whose word it is; zero where only Delivery is known.
+	Address [16]byte
+	// Delivery is the one that was answered; zero where it is not known. Its own
+	// address and project are concerned.
+	Delivery DeliveryID
+	// Stop: nothing more may be sent; else what an earlier stop bars may be again.
+	Stop   bool
+	Reason string // of a stop, such as "stop" or "complaint"
+	At     time.Time
+}
+
+// ReasonStop is the reason of suppressions that a start of the same person lifts.
+const ReasonStop = "stop"
+
+// A person who stops is heard by every project that wrote to the address, whoever
+// it was for. What bars the address for a while becomes a bar for good.
+const stopAddress = `
+with concerned (project, address) as (
+  select distinct d.project, d.address from dispatcher.deliveries d
+  where d.address = $1 and d.channel = $2 and cardinality($3::text[]) = 0
+  union select p, $1 from unnest($3::text[]) p where $1 is not null
+  union select d.project, d.address from dispatcher.deliveries d
+  where d.notification_id = $4 and d.step = $5 and d.target = $6 and d.channel = $2
+    and (cardinality($3::text[]) = 0 or d.project = any($3::text[]))
+)
+insert into dispatcher.suppressions as s (project, channel, address, reason, source, created_at)
+select project, $2, address, $7, $8, $9 from concerned order by project, address
+on conflict (project, channel, address) do update set
+  reason = excluded.reason, source = excluded.source, created_at = excluded.created_at, until = null
+where s.until is not null`
+
+// A start lifts what a stop to the same account put there, and nothing else.
+const startAddress = `
+delete from dispatcher.suppressions s
+where s.channel = $2 and s.reason = $4 and s.source = $5
+  and (cardinality($3::text[]) = 0 or s.project = any($3::text[])) and s.address = $1`
+
+// AddConsents keeps what people said, in this order, all or none. It is in force
+// for every claim that begins after it returned.
+func (s *Store) AddConsents(ctx context.Context, consents []Consent) error {
+	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		for i := range consents {
+			if err := addConsent(ctx, tx, &consents[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("add consents: %w", err)
+	}
+	return nil
+}
+
+func addConsent(ctx context.Context, tx pgx.Tx, c *Consent) error {
+	var address []byte
+	if c.Address != [16]byte{} {
+		address = c.Address[:]
+	}
+	projects := c.Projects
+	if projects == nil {
+		projects = []string{}
+	}
+	var err error
+	if c.Stop {
+		_, err = tx.Exec(ctx, stopAddress, address, string(c.Channel), projects, nullID(c.Delivery.Notification), c.Delivery.Step, c.Delivery.Target,
+			c.Reason, c.Account, c.At)
+	} else if address != nil {
+		_, err = tx.Exec(ctx, startAddress, address, string(c.Channel), projects, ReasonStop, c.Account)
+	}
+	return err
+}
