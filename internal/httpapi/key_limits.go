@@ -48,18 +48,10 @@ type keyChange struct {
 // keyChangeDoc is keyChange for the document.
 type keyChangeDoc struct {
 	Limits struct {
-		Write nullableLimit `json:"write,omitempty"`
-		Read  nullableLimit `json:"read,omitempty"`
-		Admin nullableLimit `json:"admin,omitempty"`
+		Write nullable[limitView] `json:"write,omitempty"`
+		Read  nullable[limitView] `json:"read,omitempty"`
+		Admin nullable[limitView] `json:"admin,omitempty"`
 	} `json:"limits" doc:"By class; null takes the key's own limit back, and the configured one applies."`
-}
-
-// nullableLimit is a limit or null, for the document.
-type nullableLimit limitView
-
-// Schema implements huma.SchemaProvider.
-func (nullableLimit) Schema(r huma.Registry) *huma.Schema {
-	return &huma.Schema{OneOf: []*huma.Schema{schemaOf[limitView](r), {Type: "null"}}}
 }
 
 func (a *API) routeKeyLimits() {

@@ -70,8 +70,8 @@ type breakerAnswer struct {
 
 type pauseOutput struct {
 	Body struct {
-		Channel notify.Channel `json:"channel" enum:"push,sms,whatsapp,email,slack,webhook"`
-		Paused  *pauseView     `json:"paused" doc:"null while it runs"`
+		Channel notify.Channel      `json:"channel" enum:"push,sms,whatsapp,email,slack,webhook"`
+		Paused  nullable[pauseView] `json:"paused" doc:"null while it runs"`
 	}
 }
 
@@ -146,7 +146,7 @@ func (a *API) operateChannel(ctx context.Context, in *pauseInput, do func(ctx co
 		return nil, a.storeProblem(ctx, err)
 	}
 	out := &pauseOutput{}
-	out.Body.Channel, out.Body.Paused = c, pauseOf(pauses, c)
+	out.Body.Channel, out.Body.Paused = c, nullable[pauseView]{pauseOf(pauses, c)}
 	return out, nil
 }
 

@@ -32,19 +32,19 @@ type scopeView struct {
 
 // breakerState is a breaker of the whole cluster.
 type breakerState struct {
-	State       string      `json:"state" enum:"closed,open,half_open"`
-	Since       *time.Time  `json:"since" doc:"Of its last change; null where there was none lately."`
-	Because     string      `json:"because,omitzero" example:"failures" doc:"The last change's reason."`
-	Code        string      `json:"code,omitzero" example:"20003" doc:"The provider's code, of the answer that opened it; absent where no single one did."`
-	OpenUntil   *time.Time  `json:"open_until" doc:"When an open breaker lets a probe through; null where it is not open, or open until an operator says otherwise."`
-	ProbeUntil  *time.Time  `json:"probe_until" doc:"When the probe that is under way is given up; null without one."`
-	Opened      int         `json:"opened" doc:"How often it opened since it was last healthy for an hour."`
-	Failures    int         `json:"failures_in_a_row" doc:"Of all processes together."`
-	LastMinute  *minuteView `json:"last_minute" doc:"Calls of the last minute that speak for or against it; null where there were none."`
-	Forced      bool        `json:"forced" doc:"An operator holds it in this state."`
-	ForcedBy    string      `json:"forced_by,omitzero" doc:"Who. Only for scope admin."`
-	ForcedWhy   string      `json:"forced_why,omitzero" doc:"Why. Only for scope admin."`
-	ForcedUntil *time.Time  `json:"forced_until,omitempty" doc:"Until when; absent for no end."`
+	State       string               `json:"state" enum:"closed,open,half_open"`
+	Since       *time.Time           `json:"since" doc:"Of its last change; null where there was none lately."`
+	Because     string               `json:"because,omitzero" example:"failures" doc:"The last change's reason."`
+	Code        string               `json:"code,omitzero" example:"20003" doc:"The provider's code, of the answer that opened it; absent where no single one did."`
+	OpenUntil   *time.Time           `json:"open_until" doc:"When an open breaker lets a probe through; null where it is not open, or open until an operator says otherwise."`
+	ProbeUntil  *time.Time           `json:"probe_until" doc:"When the probe that is under way is given up; null without one."`
+	Opened      int                  `json:"opened" doc:"How often it opened since it was last healthy for an hour."`
+	Failures    int                  `json:"failures_in_a_row" doc:"Of all processes together."`
+	LastMinute  nullable[minuteView] `json:"last_minute" doc:"Calls of the last minute that speak for or against it; null where there were none."`
+	Forced      bool                 `json:"forced" doc:"An operator holds it in this state."`
+	ForcedBy    string               `json:"forced_by,omitzero" doc:"Who. Only for scope admin."`
+	ForcedWhy   string               `json:"forced_why,omitzero" doc:"Why. Only for scope admin."`
+	ForcedUntil *time.Time           `json:"forced_until,omitempty" doc:"Until when; absent for no end."`
 }
 
 type minuteView struct {
@@ -62,7 +62,7 @@ func stateView(name string, s *store.ScopeState, now time.Time, admin bool) scop
 	}}
 	if s.Calls > 0 {
 		share := float64(max(s.Calls-s.Failures, 0)) / float64(s.Calls)
-		v.Breaker.LastMinute = &minuteView{Calls: s.Calls, Success: math.Round(share*1000) / 10, Slow: s.Slow}
+		v.Breaker.LastMinute.value = &minuteView{Calls: s.Calls, Success: math.Round(share*1000) / 10, Slow: s.Slow}
 	}
 	if b.Forced != nil {
 		v.Breaker.ForcedUntil = utc(b.Forced.Until)
