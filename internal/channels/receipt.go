@@ -127,7 +127,7 @@ type Callback struct {
 	Path   string
 	Query  url.Values
 	Header http.Header
-	Body   []byte // at most 1 MiB
+	Body   []byte // at most 4 MiB
 }
 
 // Report is what a callback says.

@@ -28,7 +28,7 @@ func documentReceipts(doc *huma.OpenAPI) {
 		}
 		for status, description := range map[string]string{
 			"400": "The callback cannot be read.", "403": "It is not proven to be the provider's.", "404": "The account, or the path, is none.",
-			"408": "The body took too long.", "413": "The body is larger than 1 MiB.", "429": "Too many callbacks from this address were refused.",
+			"408": "The body took too long.", "413": "The body is larger than 4 MiB.", "429": "Too many callbacks from this address were refused.",
 			"503": "It cannot be kept now; send it again.",
 		} {
 			out[status] = &huma.Response{Description: description, Content: problem}
@@ -44,7 +44,7 @@ func documentReceipts(doc *huma.OpenAPI) {
 	doc.AddOperation(&huma.Operation{
 		OperationID: "receive-callback", Method: http.MethodPost, Path: path, Tags: []string{tagReceipts}, Parameters: parameters,
 		Summary: "A provider reports what became of messages", Description: receiptsDescription,
-		RequestBody: &huma.RequestBody{Description: "As the provider writes it, at most 1 MiB.", Content: map[string]*huma.MediaType{
+		RequestBody: &huma.RequestBody{Description: "As the provider writes it, at most 4 MiB.", Content: map[string]*huma.MediaType{
 			"application/json": {Schema: &huma.Schema{}}, "application/x-www-form-urlencoded": {Schema: &huma.Schema{}},
 			"message/rfc822": {Schema: text}, "text/plain": {Schema: text},
 		}},

@@ -25,15 +25,15 @@ type Receipts interface {
 
 const (
 	receiptsPath = "/v1/receipts/"
-	// maxCallback bounds a callback's body, in bytes. The largest that a provider
-	// sends is a batch of Meta's statuses, or a bounce that has all of its message.
-	maxCallback = 1 << 20
+	// maxCallback bounds a callback's body, in bytes. Meta puts up to 3 MB of statuses
+	// into one, and a bounce may have all of its message in it.
+	maxCallback = 4 << 20
 	// callbackTimeout bounds a callback from its header to its answer: providers
 	// give up after 15 s and send it again.
 	callbackTimeout = 10 * time.Second
 	// callbacksAtOnce bounds the bodies that are held, and what somebody without a
 	// secret can have checked before the first refusal is counted.
-	callbacksAtOnce = 64
+	callbacksAtOnce = 32
 )
 
 // routeReceipts adds the route of callbacks. It stands beside huma: providers

@@ -147,8 +147,8 @@ func TestRefusedCallbacksAreToldNothing(t *testing.T) {
 func TestCallbacksThatCannotBeReadReachNobody(t *testing.T) {
 	i := &intake{}
 	s := newService(t, withIntake(i, ""))
-	s.post(t, "/v1/receipts/a/x", strings.Repeat("x", 1<<20+1), nil).problem(413, "body_too_large")
-	s.post(t, "/v1/receipts/a/x", strings.Repeat("x", 1<<20+1), func(r *http.Request) { r.ContentLength = -1 }).problem(413, "body_too_large")
+	s.post(t, "/v1/receipts/a/x", strings.Repeat("x", 4<<20+1), nil).problem(413, "body_too_large")
+	s.post(t, "/v1/receipts/a/x", strings.Repeat("x", 4<<20+1), func(r *http.Request) { r.ContentLength = -1 }).problem(413, "body_too_large")
 	s.post(t, "/v1/receipts/a/x?%zz", "x", nil).problem(400, "bad_request")
 	s.post(t, "/v1/receipts/a/x", "", func(r *http.Request) { r.Body = io.NopCloser(brokenBody{}) }).problem(400, "bad_request")
 	a := s.do(t, "PUT", "/v1/receipts/a/x", "x")
@@ -160,7 +160,7 @@ func TestCallbacksThatCannotBeReadReachNobody(t *testing.T) {
 		t.Errorf("%d callbacks were read", i.count)
 	}
 	newService(t).post(t, "/v1/receipts/a/x", "x", nil).problem(404, "not_found")
-	s.post(t, "/v1/receipts/a/x", strings.Repeat("x", 1<<20), nil).want(204)
+	s.post(t, "/v1/receipts/a/x", strings.Repeat("x", 4<<20), nil).want(204)
 }
 
 type brokenBody struct{}
