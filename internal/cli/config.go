@@ -25,12 +25,16 @@ func configCommand() command {
 			},
 			{
 				name: "example", summary: "print a complete annotated configuration",
-				details: "With --sandbox and --smtp every account in it points at that sandbox, and holds throwaway keys.",
+				details: "With --sandbox and --smtp every account in it points at that sandbox, and holds throwaway keys; with --public-url,\n" +
+					"which is this service's address as the sandbox's --service has it, accounts listen to what it reports.",
 				setup: func(f *flag.FlagSet) action {
 					sandbox := f.String("sandbox", "", "the sandbox's `url`")
 					smtp := f.String("smtp", "", "the sandbox's SMTP `address`")
+					public := f.String("public-url", "", "the `url` that others reach the service at")
 					output := f.String("output", "", "write it to this `file`, not to standard output")
-					return func(_ context.Context, e *env, _ []string) error { return configExample(e, *sandbox, *smtp, *output) }
+					return func(_ context.Context, e *env, _ []string) error {
+						return configExample(e, config.ExampleOptions{Sandbox: *sandbox, SMTP: *smtp, PublicURL: *public}, *output)
+					}
 				},
 			},
 		},
@@ -93,11 +97,11 @@ func checkJSON(e *env, c config.Config, problems strict.Problems) error {
 	return nil
 }
 
-func configExample(e *env, sandbox, smtp, output string) error {
-	if (sandbox == "") != (smtp == "") {
+func configExample(e *env, o config.ExampleOptions, output string) error {
+	if (o.Sandbox == "") != (o.SMTP == "") {
 		return usagef("--sandbox and --smtp are given together")
 	}
-	text, err := config.Example(config.ExampleOptions{Sandbox: sandbox, SMTP: smtp})
+	text, err := config.Example(o)
 	if err != nil {
 		return err
 	}

@@ -23,19 +23,35 @@ type ExampleOptions struct {
 	// http://127.0.0.1:8090, and SMTP the address of its mail server.
 	Sandbox string
 	SMTP    string
+	// PublicURL is http.public_url; empty leaves it out. With a sandbox, accounts
+	// then believe what it reports, signed with [SandboxAppSecret] and
+	// [SandboxBounceSecret].
+	PublicURL string
 }
+
+// The secrets with which a sandbox signs what it reports to accounts of an
+// example. They are no secrets, and open nothing elsewhere.
+const (
+	SandboxAppSecret    = "sandbox-app-secret"    //nolint:gosec // see above
+	SandboxBounceSecret = "sandbox-bounce-secret" //nolint:gosec // see above
+)
 
 // example is what the template is filled from.
 type example struct {
 	throwaway
-	Sandbox, Origin, Host string
-	SMTPHost, SMTPPort    string
+	Sandbox, Origin, Host   string
+	SMTPHost, SMTPPort      string
+	PublicURL               PublicURL
+	AppSecret, BounceSecret string
 }
 
 // Example writes a complete annotated configuration. For a sandbox it makes new
 // throwaway keys at each call, and all that is missing is the database's URL.
 func Example(o ExampleOptions) ([]byte, error) {
-	x := example{Sandbox: strings.TrimSuffix(o.Sandbox, "/")}
+	x := example{Sandbox: strings.TrimSuffix(o.Sandbox, "/"), AppSecret: SandboxAppSecret, BounceSecret: SandboxBounceSecret}
+	if err := x.PublicURL.UnmarshalText([]byte(o.PublicURL)); err != nil {
+		return nil, fmt.Errorf("the public URL %w", err)
+	}
 	if x.Sandbox == "" {
 		x.VAPIDPublicKey = exampleVAPIDKey
 		return x.render()

@@ -20,13 +20,15 @@ import (
 const ana = "+14155550100"
 
 var (
-	key  = uuid.MustParse("0193e7a2-0000-7000-8000-000000000001")
-	toMe = channels.RecipientScope(notify.WhatsApp, notify.Target{Phone: ana})
+	key   = uuid.MustParse("0193e7a2-0000-7000-8000-000000000001")
+	myRef = channels.Ref{Notification: uuid.MustParse("0193e7a2-0000-7000-8000-0000000000aa"), Step: 1, Target: 2, Attempt: uuid.MustParse("0193e7a2-0000-7000-8000-0000000000bb")}
+	toMe  = channels.RecipientScope(notify.WhatsApp, notify.Target{Phone: ana})
 )
 
 func message(string) *channels.Message {
 	return &channels.Message{
 		Key:       key,
+		Ref:       myRef,
 		To:        notify.Target{Phone: ana},
 		Content:   notify.Content{Title: "Deploy failed", Body: "api: 3 of 5 pods are down"},
 		ExpiresAt: time.Now().Add(time.Hour),

@@ -42,6 +42,17 @@ type MetaConfig struct {
 	// PreviewURL asks for a preview of the first link in a free text. Default
 	// false.
 	PreviewURL bool `yaml:"preview_url"`
+	// AppSecret is the app's secret, with which Meta signs webhooks. With it the
+	// account learns what becomes of its messages; without it none is believed.
+	AppSecret secret.Value `yaml:"app_secret"`
+	// VerifyToken is a text of your own that is entered with the webhook's address
+	// in the app's dashboard, 8 to 256 characters. Meta shows it when it verifies
+	// the address; needed with AppSecret unless that was done before.
+	VerifyToken secret.Value `yaml:"verify_token"`
+	// MarketingStops takes it for a stop of everything when a person stops marketing
+	// messages in WhatsApp itself, and for a start when they resume: for a number that
+	// sends nothing else. Default false: Meta holds back marketing templates itself.
+	MarketingStops bool `yaml:"marketing_stops"`
 	// BaseURL defaults to https://graph.facebook.com.
 	BaseURL string `yaml:"base_url"`
 }
@@ -53,17 +64,21 @@ var (
 
 // Meta sends WhatsApp messages through Meta's Cloud API.
 type Meta struct {
-	account    string
-	url        string
-	token      func() string // not the value, which %+v of an unexported field would print
-	previewURL bool
-	client     *http.Client
+	account       string
+	phoneNumberID string
+	url           string
+	// Not the values, which %+v of an unexported field would print.
+	token, appSecret, verifyToken func() string
+	previewURL, marketingStops    bool
+	client                        *http.Client
 }
 
 var (
 	_ channels.Provider = (*Meta)(nil)
 	_ channels.Checker  = (*Meta)(nil)
 	_ channels.Scoper   = (*Meta)(nil)
+
+	_ channels.CallbackReader = (*Meta)(nil)
 )
 
 // NewMeta returns the provider of one account, or every problem of its
@@ -75,6 +90,12 @@ func NewMeta(account string, cfg MetaConfig) (*Meta, error) {
 	}
 	if cfg.AccessToken.Empty() {
 		problems = append(problems, errors.New("access_token: is required"))
+	}
+	if n := len(cfg.VerifyToken.Reveal()); !cfg.VerifyToken.Empty() && (n < 8 || n > 256) {
+		problems = append(problems, errors.New("verify_token: must be 8 to 256 characters that nobody guesses"))
+	}
+	if !cfg.VerifyToken.Empty() && cfg.AppSecret.Empty() {
+		problems = append(problems, errors.New("app_secret: is needed with verify_token: without it no webhook is believed"))
 	}
 	version := cfg.Version
 	if version == "" {
@@ -88,17 +109,26 @@ func NewMeta(account string, cfg MetaConfig) (*Meta, error) {
 		return nil, err
 	}
 	return &Meta{
-		account:    account,
-		url:        base + "/" + version + "/" + cfg.PhoneNumberID + "/messages",
-		token:      cfg.AccessToken.Reveal,
-		previewURL: cfg.PreviewURL,
-		client:     channels.NewHTTPClient(connections),
+		account:        account,
+		phoneNumberID:  cfg.PhoneNumberID,
+		url:            base + "/" + version + "/" + cfg.PhoneNumberID + "/messages",
+		token:          cfg.AccessToken.Reveal,
+		appSecret:      cfg.AppSecret.Reveal,
+		verifyToken:    cfg.VerifyToken.Reveal,
+		previewURL:     cfg.PreviewURL,
+		marketingStops: cfg.MarketingStops,
+		client:         channels.NewHTTPClient(connections),
 	}, nil
 }
 
-// Info implements [channels.Provider]. Meta tells more only to a webhook.
+// Info implements [channels.Provider]. Meta tells more only to a webhook, which
+// takes the app's secret to believe.
 func (p *Meta) Info() channels.Info {
-	return channels.Info{Account: p.account, Channel: notify.WhatsApp, Provider: "meta", MaxObservable: notify.Sent}
+	info := channels.Info{Account: p.account, Channel: notify.WhatsApp, Provider: "meta", MaxObservable: notify.Sent}
+	if p.appSecret() != "" {
+		info.MaxObservable, info.Receipts = notify.Read, true
+	}
+	return info
 }
 
 // Scopes implements [channels.Scoper]: the business number, and the pair of it

@@ -23,8 +23,9 @@ type metaMessage struct {
 	RecipientType    string `json:"recipient_type"`
 	To               string `json:"to"`
 	Type             string `json:"type"`
-	// CallbackData comes back in each status of the message, unread by Meta.
-	CallbackData string        `json:"biz_opaque_callback_data"`
+	// CallbackData comes back in each status of the message, unread by Meta; at most
+	// 512 characters.
+	CallbackData string        `json:"biz_opaque_callback_data,omitempty"`
 	Text         *metaText     `json:"text,omitempty"`
 	Template     *metaTemplate `json:"template,omitempty"`
 }
@@ -57,7 +58,7 @@ type metaParameter struct {
 
 func (p *Meta) request(m *channels.Message) metaMessage {
 	out := metaMessage{
-		MessagingProduct: "whatsapp", RecipientType: "individual", To: m.To.Phone, CallbackData: m.Key.String(),
+		MessagingProduct: "whatsapp", RecipientType: "individual", To: m.To.Phone, CallbackData: m.Ref.String(),
 	}
 	t := template(m.Content)
 	if t == nil {

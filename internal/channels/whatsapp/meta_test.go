@@ -223,7 +223,7 @@ func TestMetaPostsTextAndTemplates(t *testing.T) {
 				contentType: "application/json",
 				json: object{
 					"messaging_product": "whatsapp", "recipient_type": "individual", "to": ana,
-					"biz_opaque_callback_data": key.String(), "type": c.kind, c.kind: c.content,
+					"biz_opaque_callback_data": c.message.Ref.String(), "type": c.kind, c.kind: c.content,
 				},
 			}
 			if diff := cmp.Diff(want, got, cmp.AllowUnexported(received{})); diff != "" {
@@ -269,6 +269,10 @@ func TestMetaChecksTextAndTemplate(t *testing.T) {
 func TestNewMetaReportsEveryProblemByItsKey(t *testing.T) {
 	_, err := NewMeta("meta-main", MetaConfig{PhoneNumberID: "+hunter2", Version: "25", BaseURL: "https://hunter2@graph.facebook.com"})
 	wantProblems(t, err, "phone_number_id", "access_token", "version", "base_url")
+	cfg := metaConfig("")
+	cfg.VerifyToken = secret.New("hunter2")
+	_, err = NewMeta("meta-main", cfg)
+	wantProblems(t, err, "verify_token", "app_secret")
 }
 
 func TestMetaCallsTheCurrentVersionByDefault(t *testing.T) {
@@ -285,7 +289,11 @@ func TestAPrintedProviderShowsNoToken(t *testing.T) {
 
 func TestConfigsReadTheirYAML(t *testing.T) {
 	var meta MetaConfig
-	decode(t, "phone_number_id: 106540352242922\naccess_token: t0k3n\nversion: v24.0\npreview_url: true\nbase_url: http://127.0.0.1:8090\n", &meta)
+	decode(t, "phone_number_id: 106540352242922\naccess_token: t0k3n\nversion: v24.0\npreview_url: true\nbase_url: http://127.0.0.1:8090\napp_secret: s3cr3t\n"+
+		"verify_token: t0k3n-2\nmarketing_stops: true\n", &meta)
+	if !meta.MarketingStops || meta.AppSecret.Reveal() != "s3cr3t" || meta.VerifyToken.Reveal() != "t0k3n-2" {
+		t.Errorf("config %+v", meta)
+	}
 	if meta.PhoneNumberID != numberID || meta.AccessToken.Reveal() != "t0k3n" || meta.Version != "v24.0" || !meta.PreviewURL {
 		t.Errorf("config %+v", meta)
 	}
