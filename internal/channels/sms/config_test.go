@@ -67,12 +67,14 @@ func TestAPrintedProviderShowsNoToken(t *testing.T) {
 
 func TestConfigReadsItsYAML(t *testing.T) {
 	var cfg Config
-	dec := yaml.NewDecoder(strings.NewReader("account_sid: " + accountSID + "\nauth_token: t0k3n\nfrom: ACME\nsmart_encoded: true\nmax_segments: 3\n"))
+	dec := yaml.NewDecoder(strings.NewReader("account_sid: " + accountSID + "\nauth_token: t0k3n\nfrom: ACME\nsmart_encoded: true\nmax_segments: 3\n" +
+		"callback_auth_tokens: [n3xt]\n"))
 	dec.KnownFields(true)
 	if err := dec.Decode(&cfg); err != nil {
 		t.Fatal(err)
 	}
-	if cfg.AccountSID != accountSID || cfg.AuthToken.Reveal() != "t0k3n" || cfg.From != "ACME" || !cfg.SmartEncoded || cfg.MaxSegments != 3 {
+	if cfg.AccountSID != accountSID || cfg.AuthToken.Reveal() != "t0k3n" || cfg.From != "ACME" || !cfg.SmartEncoded || cfg.MaxSegments != 3 ||
+		len(cfg.CallbackAuthTokens) != 1 || cfg.CallbackAuthTokens[0].Reveal() != "n3xt" {
 		t.Errorf("config %+v", cfg)
 	}
 	if _, err := New("twilio-main", cfg); err != nil {

@@ -161,7 +161,7 @@ func shapes() []channeltest.Case {
 		},
 		{
 			Name: "failed at once for no reason", Status: 201, Body: `{"sid":"` + messageSID + `","status":"failed","error_code":null}`,
-			Want: channels.Result{Outcome: notify.MessageRejected, MessageID: messageSID, Detail: "message failed at once"},
+			Want: channels.Result{Outcome: notify.MessageRejected, MessageID: messageSID, Detail: "message failed, and twilio does not say why"},
 		},
 	}
 }

@@ -29,10 +29,12 @@ type Provider struct {
 }
 
 var (
-	_ channels.Provider = (*Provider)(nil)
-	_ channels.Checker  = (*Provider)(nil)
-	_ channels.Scoper   = (*Provider)(nil)
-	_ channels.Lookup   = (*Provider)(nil)
+	_ channels.Provider       = (*Provider)(nil)
+	_ channels.Checker        = (*Provider)(nil)
+	_ channels.Scoper         = (*Provider)(nil)
+	_ channels.Lookup         = (*Provider)(nil)
+	_ channels.CallbackReader = (*Provider)(nil)
+	_ channels.Poller         = (*Provider)(nil)
 )
 
 // New returns the provider of one account, or every problem of its configuration
@@ -48,8 +50,7 @@ func New(account string, cfg Config) (*Provider, error) {
 	}, nil
 }
 
-// Info implements [channels.Provider]. No status callback is asked for, so that
-// nothing is learned of a message after Twilio took it.
+// Info implements [channels.Provider].
 func (p *Provider) Info() channels.Info {
 	return channels.Info{Account: p.account, Channel: notify.SMS, Provider: "twilio", MaxObservable: notify.Sent}
 }
@@ -74,6 +75,9 @@ func (p *Provider) Send(ctx context.Context, m *channels.Message) channels.Resul
 	if p.smartEncoded {
 		params.SetSmartEncoded(true)
 	}
+	if callback := p.client.StatusCallback(m); callback != "" {
+		params.SetStatusCallback(callback)
+	}
 	return twilio.Result(ctx, p.client.CreateMessage(ctx, params), notify.SMS, m.To)
 }
 
@@ -90,6 +94,16 @@ func (p *Provider) LookUp(ctx context.Context, m *channels.Message, began, ended
 		// A Messaging Service encodes smartly unless it was told not to.
 		Altered: encoding != GSM7 && (p.smartEncoded || p.service != ""), Began: began, Ended: ended,
 	})
+}
+
+// ReadCallback implements [channels.CallbackReader].
+func (p *Provider) ReadCallback(_ context.Context, c *channels.Callback) (channels.Report, error) {
+	return p.client.ReadCallback(notify.SMS, c)
+}
+
+// Poll implements [channels.Poller].
+func (p *Provider) Poll(ctx context.Context, messageID string) (channels.Receipt, channels.Result) {
+	return p.client.Poll(ctx, messageID)
 }
 
 // validity returns for how many seconds Twilio may keep m in its queue, and false

@@ -1,11 +1,13 @@
 package sms
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -145,6 +147,50 @@ func TestSendUsesServiceKeyAndSmartEncoding(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(received{})); diff != "" {
 		t.Errorf("request (-want +got):\n%s", diff)
+	}
+}
+
+func TestSendAsksForStatusesWhereTheyCanBeChecked(t *testing.T) {
+	const callback = "https://dispatcher.example.com/v1/receipts/twilio-main/status/ref"
+	key := func(tokens ...secret.Value) Config {
+		cfg := config("")
+		cfg.AuthToken, cfg.APIKeySID, cfg.APIKeySecret, cfg.CallbackAuthTokens = secret.Value{}, keySID, secret.New("k3y"), tokens
+		return cfg
+	}
+	for _, c := range []struct {
+		name, callback string
+		cfg            Config
+		want           []string
+	}{
+		{"with a token", callback, config(""), []string{callback + "#rc=3&rp=ct,rt,5xx"}},
+		{"with a key and a token for callbacks", callback, key(secret.New(authToken)), []string{callback + "#rc=3&rp=ct,rt,5xx"}},
+		{"with a key alone", callback, key(), nil},
+		{"without a public address", "", config(""), nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := message("")
+			m.Callback = c.callback
+			if got := capture(t, c.cfg, m, nil).form["StatusCallback"]; !slices.Equal(got, c.want) {
+				t.Errorf("status callback %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func TestAnSMSCanBeSeenDelivered(t *testing.T) {
+	p := provider(t, config(""))
+	if i := p.Info(); i.MaxObservable != notify.Sent {
+		t.Errorf("info %+v", i)
+	}
+	_, err := p.ReadCallback(t.Context(), &channels.Callback{Path: "nowhere"})
+	var refused *channels.CallbackError
+	if !errors.As(err, &refused) || refused.Status != http.StatusNotFound {
+		t.Errorf("error %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if r, call := p.Poll(ctx, messageSID); r != (channels.Receipt{}) || call.Outcome != notify.NotAttempted {
+		t.Errorf("receipt %+v, call %+v", r, call)
 	}
 }
 

@@ -5,6 +5,7 @@ package twilio
 
 import (
 	"errors"
+	"fmt"
 	"regexp"
 
 	"github.com/notification-dispatcher/dispatcher/internal/secret"
@@ -12,6 +13,9 @@ import (
 
 // vendorURL is where the SDK sends every request.
 const vendorURL = "https://api.twilio.com"
+
+// maxCallbackTokens is one, and another while tokens are changed.
+const maxCallbackTokens = 2
 
 // Account is the part of a configuration that says who calls Twilio. All of it is
 // shown in the Twilio Console: the SID and the token on the account's first page,
@@ -28,6 +32,12 @@ type Account struct {
 	APIKeySID string `yaml:"api_key_sid"`
 	// APIKeySecret is shown once, when the key is made.
 	APIKeySecret secret.Value `yaml:"api_key_secret"`
+	// CallbackAuthTokens are auth tokens of the account that callbacks may be signed
+	// with beside AuthToken, at most two: the primary token where an API key sends,
+	// since Twilio signs with no other; and the one to come, or to go, while tokens
+	// are changed. With no token at all no status callbacks are asked for, because
+	// nobody could tell them from forged ones; statuses are then polled.
+	CallbackAuthTokens []secret.Value `yaml:"callback_auth_tokens"`
 	// BaseURL defaults to https://api.twilio.com. An account in another region
 	// names its own, such as https://api.dublin.ie1.twilio.com.
 	BaseURL string `yaml:"base_url"`
@@ -62,7 +72,23 @@ func (a Account) validate() error {
 	if hasKey && a.APIKeySecret.Empty() {
 		problem("api_key_secret: is required beside api_key_sid")
 	}
+	if len(a.CallbackAuthTokens) > maxCallbackTokens {
+		problem("callback_auth_tokens: must be at most two")
+	}
+	for i, token := range a.CallbackAuthTokens {
+		if token.Empty() {
+			problem(fmt.Sprintf("callback_auth_tokens[%d]: must not be empty", i))
+		}
+	}
 	return errors.Join(problems...)
+}
+
+// callbackTokens are the tokens that a callback may be signed with.
+func (a Account) callbackTokens() []secret.Value {
+	if a.AuthToken.Empty() {
+		return a.CallbackAuthTokens
+	}
+	return append([]secret.Value{a.AuthToken}, a.CallbackAuthTokens...)
 }
 
 // credentials returns the user and password of HTTP basic authentication.

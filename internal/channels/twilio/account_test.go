@@ -51,6 +51,8 @@ func TestNewClientReportsEveryProblem(t *testing.T) {
 		{"key without secret", Account{AccountSID: testSID, APIKeySID: testKey}, []string{"api_key_secret"}},
 		{"secret without key", Account{AccountSID: testSID, APIKeySecret: key}, []string{"api_key_sid"}},
 		{"a key for an account", Account{AccountSID: testKey, AuthToken: token}, []string{"account_sid"}},
+		{"empty tokens for callbacks", Account{AccountSID: testSID, AuthToken: token, CallbackAuthTokens: []secret.Value{{}, token}}, []string{"callback_auth_tokens[0]"}},
+		{"too many tokens for callbacks", Account{AccountSID: testSID, AuthToken: token, CallbackAuthTokens: []secret.Value{token, token, token}}, []string{"callback_auth_tokens"}},
 		{"url", Account{AccountSID: testSID, AuthToken: token, BaseURL: "api.twilio.com"}, []string{"base_url"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -13,16 +13,19 @@ import (
 	openapi "github.com/twilio/twilio-go/rest/api/v2010"
 
 	"github.com/notification-dispatcher/dispatcher/internal/channels"
+	"github.com/notification-dispatcher/dispatcher/internal/secret"
 )
 
 // connections is how many idle connections to Twilio are kept: as many as a
 // channel has calls in flight by default.
 const connections = 256
 
-// Client creates messages for one account. It is safe for concurrent use.
+// Client creates messages for one account, asks what became of them, and reads
+// Twilio's callbacks. It is safe for concurrent use.
 type Client struct {
 	sid         string
 	credentials func() (user, password string) // not the values, which %+v of the fields would print
+	tokens      []secret.Value                 // that callbacks may be signed with
 	base        string
 	http        *http.Client
 }
@@ -34,7 +37,22 @@ func NewClient(a Account) (*Client, error) {
 	if err := errors.Join(a.validate(), err); err != nil {
 		return nil, err
 	}
-	return &Client{sid: a.AccountSID, credentials: a.credentials, base: base, http: channels.NewHTTPClient(connections)}, nil
+	return &Client{
+		sid: a.AccountSID, credentials: a.credentials, tokens: a.callbackTokens(), base: base,
+		http: channels.NewHTTPClient(connections),
+	}, nil
+}
+
+// get asks for a resource of the account, whose path below the account is given
+// with its query.
+func (c *Client) get(ctx context.Context, path string, do func(*http.Client, *http.Request) channels.Exchange) channels.Exchange {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+"/2010-04-01/Accounts/"+c.sid+path, http.NoBody)
+	if err != nil {
+		return channels.Exchange{Err: err}
+	}
+	req.Header.Set("Accept", "application/json")
+	req.SetBasicAuth(c.credentials())
+	return do(c.http, req)
 }
 
 // CreateMessage makes the one call that sends a message and returns what came of

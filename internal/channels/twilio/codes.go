@@ -18,6 +18,13 @@ import (
 //
 // Sources: twilio.com/docs/api/errors and the pages below it.
 func FromErrorCode(code int, c notify.Channel, t notify.Target) (channels.Result, bool) {
+	r, ok := known(code)
+	r.Scope = resolve(r.Scope, c, t)
+	return r, ok
+}
+
+// known is [FromErrorCode] with the scope as the tables have it.
+func known(code int) (channels.Result, bool) {
 	r, ok := messagingCodes[code]
 	if !ok {
 		r, ok = whatsappCodes[code]
@@ -26,7 +33,6 @@ func FromErrorCode(code int, c notify.Channel, t notify.Target) (channels.Result
 		return channels.Result{}, false
 	}
 	r.Code = strconv.Itoa(code)
-	r.Scope = resolve(r.Scope, c, t)
 	return r, true
 }
 

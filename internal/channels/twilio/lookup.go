@@ -46,11 +46,7 @@ func (c *Client) LookUp(ctx context.Context, w Wanted) channels.Sighting {
 		NextPageURI string      `json:"next_page_uri"`
 	}
 	if x.Status != http.StatusOK || x.Err != nil || json.Unmarshal(x.Body, &page) != nil || page.Messages == nil {
-		s := channels.MissedLookup(ctx, x)
-		if code := errorCode(x.Body); code != 0 && x.Status != 0 {
-			s.Call.Code = strconv.Itoa(code)
-		}
-		return s
+		return channels.Sighting{Call: missed(ctx, x)}
 	}
 	var found []channels.Result
 	list, from := *page.Messages, w.Began.Add(-channels.LookupSkew)
@@ -73,17 +69,10 @@ func (c *Client) LookUp(ctx context.Context, w Wanted) channels.Sighting {
 // list asks for the newest messages to a recipient.
 func (c *Client) list(ctx context.Context, to string) channels.Exchange {
 	query := url.Values{"To": {to}, "PageSize": {strconv.Itoa(pageSize)}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet,
-		c.base+"/2010-04-01/Accounts/"+c.sid+"/Messages.json?"+query.Encode(), http.NoBody)
-	if err != nil {
-		return channels.Exchange{Err: err}
-	}
-	req.Header.Set("Accept", "application/json")
-	req.SetBasicAuth(c.credentials())
-	return channels.DoListing(c.http, req)
+	return c.get(ctx, "/Messages.json?"+query.Encode(), channels.DoListing)
 }
 
-// resource is what a look-up reads of a Message resource.
+// resource is what is read of a Message resource.
 type resource struct {
 	SID         string `json:"sid"`
 	From        string `json:"from"`
@@ -93,6 +82,7 @@ type resource struct {
 	Direction   string `json:"direction"`
 	ErrorCode   int    `json:"error_code"`
 	DateCreated string `json:"date_created"`
+	DateUpdated string `json:"date_updated"`
 }
 
 // reachesBack reports whether a page that is not the last shows everything since
@@ -135,14 +125,12 @@ func (w Wanted) maySay(m resource) bool {
 // became returns what the message has come to since.
 func (w Wanted) became(m resource) channels.Result {
 	r := channels.Ok(m.SID)
-	switch m.Status {
-	case "failed", "undelivered", "canceled":
-		r = failed(m.ErrorCode, w.Channel, w.Target)
-		r.MessageID = m.SID
-	case "delivered":
-		r.Status = notify.Delivered
-	case "read":
-		r.Status = notify.Read
+	switch status := progress(m.Status); status {
+	case notify.Failed:
+		r = failed(m.Status, m.ErrorCode)
+		r.MessageID, r.Scope = m.SID, resolve(r.Scope, w.Channel, w.Target)
+	case notify.Delivered, notify.Read:
+		r.Status = status
 	}
 	return r
 }

@@ -46,22 +46,12 @@ func created(ctx context.Context, x channels.Exchange, c notify.Channel, t notif
 		return x.Default(ctx, true)
 	}
 	r := channels.Ok(message.SID)
-	if message.Status == "failed" || message.Status == "undelivered" {
-		r = failed(message.ErrorCode, c, t)
-		r.MessageID = message.SID
+	if progress(message.Status) == notify.Failed {
+		r = failed(message.Status, message.ErrorCode)
+		r.MessageID, r.Scope = message.SID, resolve(r.Scope, c, t)
 	}
 	r.HTTPStatus = x.Status
 	return r
-}
-
-// failed is a message that Twilio made and gave up at once, for a code that
-// otherwise comes with a status callback.
-func failed(code int, c notify.Channel, t notify.Target) channels.Result {
-	if r, ok := FromErrorCode(code, c, t); ok {
-		return r
-	}
-	r := channels.Result{Outcome: notify.MessageRejected, Detail: "message failed at once"}
-	return withCode(r, code)
 }
 
 // unlisted classifies a refusal by its HTTP status.
@@ -88,6 +78,9 @@ func withCode(r channels.Result, code int) channels.Result {
 	return r
 }
 
+// maxErrorCode is above all of Twilio's.
+const maxErrorCode = 999_999
+
 // errorCode returns the code of an error body, in either of the shapes that
 // Twilio has, or 0. What has more digits than any code is none: it could be the
 // recipient's number.
@@ -95,7 +88,7 @@ func errorCode(body []byte) int {
 	var e struct {
 		Code int `json:"code"`
 	}
-	if err := json.Unmarshal(body, &e); err != nil || e.Code < 0 || e.Code > 999_999 {
+	if err := json.Unmarshal(body, &e); err != nil || e.Code < 0 || e.Code > maxErrorCode {
 		return 0
 	}
 	return e.Code

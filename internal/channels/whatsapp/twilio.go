@@ -32,7 +32,7 @@ type TwilioConfig struct {
 }
 
 // prefix marks an address of WhatsApp's at Twilio.
-const prefix = "whatsapp:"
+const prefix = twilio.WhatsAppPrefix
 
 var (
 	number     = regexp.MustCompile(`^\+[1-9][0-9]{5,14}$`)
@@ -66,10 +66,12 @@ type Twilio struct {
 }
 
 var (
-	_ channels.Provider = (*Twilio)(nil)
-	_ channels.Checker  = (*Twilio)(nil)
-	_ channels.Scoper   = (*Twilio)(nil)
-	_ channels.Lookup   = (*Twilio)(nil)
+	_ channels.Provider       = (*Twilio)(nil)
+	_ channels.Checker        = (*Twilio)(nil)
+	_ channels.Scoper         = (*Twilio)(nil)
+	_ channels.Lookup         = (*Twilio)(nil)
+	_ channels.CallbackReader = (*Twilio)(nil)
+	_ channels.Poller         = (*Twilio)(nil)
 )
 
 // NewTwilio returns the provider of one account, or every problem of its
@@ -86,8 +88,7 @@ func NewTwilio(account string, cfg TwilioConfig) (*Twilio, error) {
 	return p, nil
 }
 
-// Info implements [channels.Provider]. No status callback is asked for, so that
-// nothing is learned of a message after Twilio took it.
+// Info implements [channels.Provider].
 func (p *Twilio) Info() channels.Info {
 	return channels.Info{Account: p.account, Channel: notify.WhatsApp, Provider: "twilio", MaxObservable: notify.Sent}
 }
@@ -127,6 +128,9 @@ func (p *Twilio) Send(ctx context.Context, m *channels.Message) channels.Result 
 			params.SetContentVariables(string(variables))
 		}
 	}
+	if callback := p.client.StatusCallback(m); callback != "" {
+		params.SetStatusCallback(callback)
+	}
 	return twilio.Result(ctx, p.client.CreateMessage(ctx, params), notify.WhatsApp, m.To)
 }
 
@@ -144,4 +148,14 @@ func (p *Twilio) LookUp(ctx context.Context, m *channels.Message, began, ended t
 		Channel: notify.WhatsApp, Target: m.To, To: prefix + m.To.Phone, From: p.from, Service: p.service,
 		Body: m.Content.WhatsAppText(), Began: began, Ended: ended,
 	})
+}
+
+// ReadCallback implements [channels.CallbackReader].
+func (p *Twilio) ReadCallback(_ context.Context, c *channels.Callback) (channels.Report, error) {
+	return p.client.ReadCallback(notify.WhatsApp, c)
+}
+
+// Poll implements [channels.Poller].
+func (p *Twilio) Poll(ctx context.Context, messageID string) (channels.Receipt, channels.Result) {
+	return p.client.Poll(ctx, messageID)
 }

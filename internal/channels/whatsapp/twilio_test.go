@@ -1,7 +1,9 @@
 package whatsapp
 
 import (
+	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -216,4 +218,36 @@ func TestNewTwilioReportsEveryProblemByItsKey(t *testing.T) {
 	cfg.From = ""
 	_, err = NewTwilio("twilio-wa", cfg)
 	wantProblems(t, err, "from")
+}
+
+func TestTwilioAsksForStatuses(t *testing.T) {
+	m := message("")
+	m.Callback = "https://dispatcher.example.com/v1/receipts/twilio-whatsapp/status/ref"
+	for _, m := range []*channels.Message{m, templated(templateSID, "de", nil)} {
+		got := capture(t, twilioAccepts, func(baseURL string) channels.Provider { return newTwilio(t, twilioConfig(baseURL)) }, m)
+		want := ""
+		if m.Callback != "" {
+			want = m.Callback + "#rc=3&rp=ct,rt,5xx"
+		}
+		if got := got.form.Get("StatusCallback"); got != want {
+			t.Errorf("status callback %q, want %q", got, want)
+		}
+	}
+}
+
+func TestAMessageByTwilioCanBeSeenRead(t *testing.T) {
+	p := newTwilio(t, twilioConfig(""))
+	if i := p.Info(); i.MaxObservable != notify.Sent {
+		t.Errorf("info %+v", i)
+	}
+	_, err := p.ReadCallback(t.Context(), &channels.Callback{Path: "nowhere"})
+	var refused *channels.CallbackError
+	if !errors.As(err, &refused) || refused.Status != http.StatusNotFound {
+		t.Errorf("error %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if r, call := p.Poll(ctx, messageSID); r != (channels.Receipt{}) || call.Outcome != notify.NotAttempted {
+		t.Errorf("receipt %+v, call %+v", r, call)
+	}
 }
