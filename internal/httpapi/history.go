@@ -20,7 +20,7 @@ type historyInput struct {
 
 type historyOutput struct {
 	Body struct {
-		breakerAnswer
+		BreakerAnswer
 		Transitions []transitionView `json:"transitions" doc:"The last 50 changes, newest first."`
 	}
 }
@@ -85,7 +85,7 @@ func (a *API) getBreaker(ctx context.Context, in *historyInput) (*historyOutput,
 		return nil, a.storeProblem(ctx, err)
 	}
 	out := &historyOutput{}
-	out.Body.breakerAnswer = breakerAnswer{Account: in.Account, scopeView: state}
+	out.Body.BreakerAnswer = BreakerAnswer{Account: in.Account, ScopeView: state}
 	out.Body.Transitions = make([]transitionView, len(events))
 	for i, e := range events {
 		v := transitionView{

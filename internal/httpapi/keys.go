@@ -22,7 +22,9 @@ type keyRequest struct {
 	ExpiresAt string   `json:"expires_at,omitzero" format:"date-time" doc:"When it stops working; never if absent."`
 }
 
-type keyView struct {
+// KeyView is an API key without its secret. Of types that are embedded the document
+// shows only those with exported names.
+type KeyView struct {
 	ID         uuid.UUID   `json:"id" format:"uuid"`
 	Name       string      `json:"name"`
 	Hint       string      `json:"hint" example:"dsp_Q3ZK" doc:"How the key starts."`
@@ -41,16 +43,16 @@ type keyView struct {
 
 type newKeyOutput struct {
 	Location string `header:"Location"`
-	Body     keyView
+	Body     KeyView
 }
 
 type keyOutput struct {
-	Body keyView
+	Body KeyView
 }
 
 type keysOutput struct {
 	Body struct {
-		Items []keyView `json:"items"`
+		Items []KeyView `json:"items"`
 	}
 }
 
@@ -127,7 +129,7 @@ func (a *API) listKeys(ctx context.Context, _ *struct{}) (*keysOutput, error) {
 		return nil, a.storeProblem(ctx, err)
 	}
 	out := &keysOutput{}
-	out.Body.Items = make([]keyView, len(keys))
+	out.Body.Items = make([]KeyView, len(keys))
 	for i, k := range keys {
 		out.Body.Items[i] = keyOut(k)
 	}
@@ -145,8 +147,8 @@ func (a *API) revokeKey(ctx context.Context, in *keyInput) (*struct{}, error) {
 	return &struct{}{}, nil
 }
 
-func keyOut(k store.APIKey) keyView {
-	return keyView{
+func keyOut(k store.APIKey) KeyView {
+	return KeyView{
 		ID: k.ID, Name: k.Name, Hint: k.Hint, Scopes: k.Scopes, CreatedAt: k.CreatedAt.UTC(),
 		ExpiresAt: utc(k.ExpiresAt), RevokedAt: utc(k.RevokedAt), LastUsedAt: utc(k.LastUsedAt),
 		Limits: limitsOut(k.Limits), LastRefusedAt: utc(k.LastRefusedAt), RefusedLastHour: k.RefusedLastHour,

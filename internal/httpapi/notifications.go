@@ -35,7 +35,7 @@ type createOutput struct {
 type accepted struct {
 	ID      uuid.UUID     `json:"id" format:"uuid" doc:"A UUIDv7, so ids sort by time."`
 	Status  notify.Status `json:"status" enum:"queued" doc:"Always queued; follow Location."`
-	Chain   []stepRequest `json:"chain" doc:"The steps with their defaults."`
+	Chain   []StepRequest `json:"chain" doc:"The steps with their defaults."`
 	Waiting *waitingView  `json:"waiting,omitempty" doc:"Present when send_at is ahead."`
 }
 
@@ -117,7 +117,7 @@ func (a *API) createNotification(ctx context.Context, in *createInput) (*createO
 }
 
 func acceptedView(n *notify.Notification) accepted {
-	v := accepted{ID: n.ID, Status: notify.Queued, Chain: make([]stepRequest, len(n.Chain))}
+	v := accepted{ID: n.ID, Status: notify.Queued, Chain: make([]StepRequest, len(n.Chain))}
 	for i, s := range n.Chain {
 		v.Chain[i] = stepView(s)
 	}
@@ -177,7 +177,9 @@ func (a *API) getNotification(ctx context.Context, in *notificationInput) (*noti
 	if err != nil {
 		return nil, a.storeProblem(ctx, err)
 	}
-	return &notificationOutput{Body: view(&record, a.account(project))}, nil
+	v := view(&record, a.account(project))
+	v.Timeline = timeline(&record)
+	return &notificationOutput{Body: v}, nil
 }
 
 type cancelOutput struct {

@@ -60,12 +60,13 @@ type pauseInput struct {
 }
 
 type breakerOutput struct {
-	Body breakerAnswer
+	Body BreakerAnswer
 }
 
-type breakerAnswer struct {
+// BreakerAnswer is a breaker of an account or of a scope below it.
+type BreakerAnswer struct {
 	Account string `json:"account"`
-	scopeView
+	ScopeView
 }
 
 type pauseOutput struct {
@@ -115,7 +116,7 @@ func (a *API) operateBreaker(ctx context.Context, in *breakerInput) (*breakerOut
 	if err != nil {
 		return nil, a.storeProblem(ctx, err)
 	}
-	return &breakerOutput{Body: breakerAnswer{Account: in.Account, scopeView: state}}, nil
+	return &breakerOutput{Body: BreakerAnswer{Account: in.Account, ScopeView: state}}, nil
 }
 
 func (a *API) pauseChannel(ctx context.Context, in *pauseInput) (*pauseOutput, error) {
@@ -208,13 +209,13 @@ func (a *API) hasAccount(account string) bool {
 }
 
 // scopeState is how one scope fares now.
-func (a *API) scopeState(ctx context.Context, account, scope string) (scopeView, error) {
+func (a *API) scopeState(ctx context.Context, account, scope string) (ScopeView, error) {
 	states, err := a.operations.ScopeStates(ctx, nil, []string{scopeName(account, scope)}, 0)
 	if err != nil {
-		return scopeView{}, err
+		return ScopeView{}, err
 	}
 	if len(states) != 1 {
-		return scopeView{}, errors.New("the store does not show the scope that was asked for")
+		return ScopeView{}, errors.New("the store does not show the scope that was asked for")
 	}
 	return stateView(scope, &states[0], a.now(), true), nil
 }

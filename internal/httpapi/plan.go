@@ -39,7 +39,7 @@ type planView struct {
 }
 
 type plannedStep struct {
-	stepRequest
+	StepRequest
 	Targets       int           `json:"targets" doc:"How many addresses it would be sent to."`
 	Accounts      []accountView `json:"accounts" doc:"Those that would be called, with breaker and gate as they are now."`
 	Held          []string      `json:"held,omitempty" doc:"What may not be called now although its account may: a sender, a host, a conversation."`
@@ -93,7 +93,7 @@ func (a *API) planned(ctx context.Context, n *notify.Notification) (*createOutpu
 
 func planStep(step notify.Step, p PlannedStep, health []AccountHealth, pauses []store.Pause, now time.Time) plannedStep {
 	s := plannedStep{
-		stepRequest: stepView(step), Targets: p.Targets, Held: p.Held, LatestStart: p.Latest.UTC(), Accounts: []accountView{},
+		StepRequest: stepView(step), Targets: p.Targets, Held: p.Held, LatestStart: p.Latest.UTC(), Accounts: []accountView{},
 		Paused: pauseOf(pauses, step.Channel) != nil, Preview: previewView(p.Preview),
 	}
 	for _, v := range accountsOf(health, step.Channel, now) {

@@ -13,7 +13,7 @@ import (
 
 type notificationRequest struct {
 	To        recipient     `json:"to" doc:"Where the person can be reached. At least one address."`
-	Chain     []stepRequest `json:"chain,omitempty" minItems:"1" maxItems:"10" doc:"The steps, in order. Without it: push, sms, whatsapp, email, those that to has an address for."`
+	Chain     []StepRequest `json:"chain,omitempty" minItems:"1" maxItems:"10" doc:"The steps, in order. Without it: push, sms, whatsapp, email, those that to has an address for."`
 	Mode      string        `json:"mode,omitempty" enum:"first,all" default:"first" doc:"first stops at the first step that meets its success criterion; all runs every step, at once."`
 	Content   content       `json:"content" doc:"What the person is told: title, body and data for every channel, and per channel what wins over them. At most 256 KiB besides attachments."`
 	Priority  string        `json:"priority,omitempty" enum:"critical,high,normal,low" default:"normal"`
@@ -23,8 +23,8 @@ type notificationRequest struct {
 	Metadata  objectJSON    `json:"metadata,omitempty" doc:"Your own data, at most 4096 bytes. It is given back, and part of a plain webhook's body."`
 }
 
-// stepRequest is a step as it is asked for, and as an accepted one is answered.
-type stepRequest struct {
+// StepRequest is a step as it is asked for, and as an accepted one is answered.
+type StepRequest struct {
 	Channel   string `json:"channel" enum:"push,sms,whatsapp,email,slack,webhook"`
 	Account   string `json:"account,omitempty" doc:"One configured account of the channel; default is all of them, in their order."`
 	Success   string `json:"success,omitempty" enum:"accepted,delivered,read,acknowledged" default:"accepted" doc:"What must be known for the chain to stop here. A success that the channel cannot show is refused."`
@@ -33,8 +33,8 @@ type stepRequest struct {
 	OnUnknown string `json:"on_unknown,omitempty" enum:"reconcile,resend,fallback,assume_sent" doc:"What to do when a call ended and nobody knows whether it was accepted. Default is the account's policy."`
 }
 
-func stepView(s notify.Step) stepRequest {
-	v := stepRequest{
+func stepView(s notify.Step) StepRequest {
+	v := StepRequest{
 		Channel: string(s.Channel), Account: s.Account, Success: string(s.Success), Attempts: s.Attempts, OnUnknown: string(s.OnUnknown),
 	}
 	if s.Within != 0 {

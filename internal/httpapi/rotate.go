@@ -24,8 +24,8 @@ type rotation struct {
 type rotateOutput struct {
 	Location string `header:"Location"`
 	Body     struct {
-		keyView
-		Replaces keyView `json:"replaces" doc:"The old key, with when it stops working."`
+		KeyView
+		Replaces KeyView `json:"replaces" doc:"The old key, with when it stops working."`
 	}
 }
 
@@ -65,7 +65,7 @@ func (a *API) rotateKey(ctx context.Context, in *keyInput) (*rotateOutput, error
 		return nil, a.storeProblem(ctx, err)
 	}
 	out := &rotateOutput{Location: "/v1/keys/" + made.ID.String()}
-	out.Body.keyView, out.Body.Replaces = keyOut(made), keyOut(old)
+	out.Body.KeyView, out.Body.Replaces = keyOut(made), keyOut(old)
 	out.Body.Secret = secret
 	return out, nil
 }

@@ -19,12 +19,13 @@ type accountState struct {
 	Account       string        `json:"account"`
 	Provider      string        `json:"provider" example:"twilio"`
 	MaxObservable notify.Status `json:"max_observable" enum:"sent,delivered,read" doc:"The best that this account can ever show of a message."`
-	scopeView
-	Scopes     []scopeView `json:"scopes,omitempty" doc:"Scopes below the account that are in trouble, such as a webhook's host: the 50 that changed last. Only for scope admin."`
+	ScopeView
+	Scopes     []ScopeView `json:"scopes,omitempty" doc:"Scopes below the account that are in trouble, such as a webhook's host: the 50 that changed last. Only for scope admin."`
 	MoreScopes bool        `json:"more_scopes,omitzero" doc:"There are more than those."`
 }
 
-type scopeView struct {
+// ScopeView is how a scope fares: an account, or what is below it.
+type ScopeView struct {
 	Scope   string       `json:"scope,omitzero" example:"host:hooks.example.com" doc:"What it is below the account; absent for the account itself."`
 	Breaker breakerState `json:"breaker"`
 	Gate    gateView     `json:"gate"`
@@ -54,9 +55,9 @@ type minuteView struct {
 }
 
 // stateView shows a scope. What operators wrote is for those who have scope admin.
-func stateView(name string, s *store.ScopeState, now time.Time, admin bool) scopeView {
+func stateView(name string, s *store.ScopeState, now time.Time, admin bool) ScopeView {
 	b := s.Breaker
-	v := scopeView{Scope: name, Breaker: breakerState{
+	v := ScopeView{Scope: name, Breaker: breakerState{
 		State: string(b.State), Since: utc(b.ChangedAt), Because: string(b.Reason), Code: b.Code, OpenUntil: utc(b.OpenUntil), ProbeUntil: utc(b.ProbeUntil),
 		Opened: b.OpenCount, Failures: b.Failures, Forced: b.Forced != nil,
 	}}
@@ -85,14 +86,14 @@ func accountStates(infos []channels.Info, states []store.ScopeState, c notify.Ch
 		}
 		v := accountState{
 			Account: info.Account, Provider: info.Provider, MaxObservable: info.MaxObservable,
-			scopeView: scopeView{Breaker: breakerState{State: string(resilience.Closed)}},
+			ScopeView: ScopeView{Breaker: breakerState{State: string(resilience.Closed)}},
 		}
 		for i := range states {
 			account, scope, narrower := strings.Cut(states[i].Scope, "/")
 			switch {
 			case account != info.Account:
 			case !narrower:
-				v.scopeView = stateView("", &states[i], now, admin)
+				v.ScopeView = stateView("", &states[i], now, admin)
 			case !admin: // other projects' hosts are no business of this one
 			case len(v.Scopes) == maxNarrower:
 				v.MoreScopes = true
