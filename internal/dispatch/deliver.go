@@ -101,11 +101,15 @@ func (d *Dispatcher) deliver(ctx context.Context, e *store.Envelope, item store.
 		}
 		return false
 	}
-	if claimed == nil {
+	switch {
+	case claimed.locked:
+		ticket.Withdraw(ctx, d.cfg.Now())
+		return false
+	case claimed.delivery == nil:
 		ticket.Withdraw(ctx, d.cfg.Now())
 		return d.unclaimed(ctx, item)
 	}
-	d.callSafely(ctx, claimed, account, ticket, now)
+	d.callSafely(ctx, claimed.delivery, account, ticket, now)
 	return true
 }
 
@@ -114,7 +118,7 @@ func (d *Dispatcher) callSafely(ctx context.Context, c *store.Claimed, a *Accoun
 	defer func() {
 		if p := recover(); p != nil {
 			d.panicked(ctx, c.DeliveryID, p)
-			if err := d.settleOrphan(context.WithoutCancel(ctx), c.Delivery); err != nil {
+			if err := d.settleOrphan(context.WithoutCancel(ctx), c.Delivery, lasting); err != nil {
 				d.log.ErrorContext(ctx, "claim left behind by a panic", idOf(c.DeliveryID), slog.Any("error", err))
 			}
 		}
@@ -133,7 +137,7 @@ func (d *Dispatcher) invalid(ctx context.Context, c *store.Claimed) {
 	n := c.Notification
 	n.Chain = n.Chain[:c.Step+1] // where the chain would go on cannot be trusted
 	decision := fallback.Impossible(stateOf(&c.Delivery), fallback.BecauseInvalid)
-	d.commit(ctx, &n, &c.Delivery, decision, d.result(&n, c.Delivery, decision, d.cfg.Now()))
+	d.commit(ctx, &n, &c.Delivery, decision, d.result(&n, c.Delivery, decision, d.cfg.Now()), lasting)
 }
 
 // mayCall reports whether this node may start calls: it was released, it knows
@@ -156,26 +160,52 @@ func destinationOf(c Channel, a *Account, scopes []string) string {
 	return ""
 }
 
-// claim asks for the right to call. A nil result without an error means that the
-// delivery may not be called.
-func (d *Dispatcher) claim(ctx context.Context, c notify.Channel, claim store.Claim) (*store.Claimed, error) {
-	if c == notify.SMS || c == notify.WhatsApp {
-		return d.durable.do(ctx, claim)
-	}
-	return d.plain.do(ctx, claim)
+// claimReply is the answer to a claim: the delivery, or nothing where it may not be
+// called, or that nothing can be said while somebody else has locked its row.
+type claimReply struct {
+	delivery *store.Claimed
+	locked   bool
 }
 
-func (d *Dispatcher) flushClaims(durable bool) func(context.Context, []store.Claim) ([]*store.Claimed, error) {
-	return func(ctx context.Context, claims []store.Claim) ([]*store.Claimed, error) {
-		rows, err := d.store.Claim(ctx, d.node, claims, durable)
+// lockedClaimLimit is for how long a delivery that somebody else has locked is
+// asked for again before its job is given back. That somebody may be an earlier
+// try of the claim itself, whose connection broke and which Postgres has not
+// finished with.
+const lockedClaimLimit = 5 * time.Second
+
+// claim asks for the right to call.
+func (d *Dispatcher) claim(ctx context.Context, c notify.Channel, claim store.Claim) (claimReply, error) {
+	claims, begun := d.plain, time.Now()
+	if c == notify.SMS || c == notify.WhatsApp {
+		claims = d.durable
+	}
+	for try := 0; ; try++ {
+		reply, err := claims.do(ctx, claim)
+		if err != nil || !reply.locked || time.Since(begun) > lockedClaimLimit {
+			return reply, err
+		}
+		d.sayLocked(ctx, claim.DeliveryID)
+		select {
+		case <-time.After(min(recordPause<<min(try, 16), lockedPauseCap)):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (d *Dispatcher) flushClaims(durable bool) func(context.Context, []store.Claim) ([]claimReply, error) {
+	return func(ctx context.Context, claims []store.Claim) ([]claimReply, error) {
+		rows, locked, err := d.store.Claim(ctx, d.node, claims, durable)
 		if err != nil {
 			return nil, err
 		}
-		at := make(map[store.DeliveryID]*store.Claimed, len(rows))
+		at := make(map[store.DeliveryID]claimReply, len(rows)+len(locked))
 		for i := range rows {
-			at[rows[i].DeliveryID] = &rows[i]
+			at[rows[i].DeliveryID] = claimReply{delivery: &rows[i]}
 		}
-		out := make([]*store.Claimed, len(claims))
+		for _, id := range locked {
+			at[id] = claimReply{locked: true}
+		}
+		out := make([]claimReply, len(claims))
 		for i, c := range claims {
 			out[i] = at[c.DeliveryID]
 		}
@@ -212,7 +242,7 @@ func (d *Dispatcher) call(ctx context.Context, c *store.Claimed, a *Account, tic
 	}
 	// The result is recorded whatever becomes of the job: losing it would mean
 	// sending again.
-	d.settle(context.WithoutCancel(ctx), &c.Notification, c.Delivery, attempt, outcomeOf(result, a))
+	d.settle(context.WithoutCancel(ctx), &c.Notification, c.Delivery, attempt, outcomeOf(result, a), lasting)
 }
 
 // giveUp gives a claim back for which no call was made.
@@ -223,7 +253,7 @@ func (d *Dispatcher) giveUp(ctx context.Context, c *store.Claimed, a *Account) {
 	decision := fallback.Decide(stateOf(&c.Delivery), policy, o.Outcome, now)
 	r := d.result(&c.Notification, c.Delivery, decision, now)
 	r.Uncalled = true
-	if d.commit(ctx, &c.Notification, &c.Delivery, decision, r) == store.Late {
+	if d.commit(ctx, &c.Notification, &c.Delivery, decision, r, lasting) == store.Late {
 		d.late(ctx, c.Delivery, o)
 	}
 }

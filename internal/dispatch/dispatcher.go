@@ -71,15 +71,18 @@ type Dispatcher struct {
 	log      *slog.Logger
 
 	accepts  *batcher[store.Acceptance, acceptReply]
-	durable  *batcher[store.Claim, *store.Claimed]
-	plain    *batcher[store.Claim, *store.Claimed]
+	durable  *batcher[store.Claim, claimReply]
+	plain    *batcher[store.Claim, claimReply]
 	records  *batcher[store.Result, store.Fate]
+	locked   *batcher[store.Result, store.Fate] // records what had to wait for a row
 	loads    *batcher[store.DeliveryID, *loaded]
 	ready    chan struct{} // closed when Run works
 	released chan struct{} // closed by Release
 	heldAt   store.Hold    // where the waker goes on among what is held; its own
 	swept    uuid.UUID     // where the sweep goes on; of its loop alone
 	release  sync.Once
+
+	saidLocked atomic.Pointer[time.Time] // when it was last logged that rows are locked
 }
 
 // New makes a node on a store, whose job queue it becomes.
@@ -125,16 +128,16 @@ func New(s *store.Store, cfg Config) (*Dispatcher, error) {
 	}
 	s.SetQueue(d.queue)
 	d.accepts = newBatcher(batcher[store.Acceptance, acceptReply]{flush: d.flushAccepts, max: 500, patience: 5 * time.Second})
-	d.durable = newBatcher(batcher[store.Claim, *store.Claimed]{flush: d.flushClaims(true), max: 500, same: sameClaim})
-	d.plain = newBatcher(batcher[store.Claim, *store.Claimed]{flush: d.flushClaims(false), max: 500, same: sameClaim})
-	d.records = newBatcher(batcher[store.Result, store.Fate]{
-		flush: d.flushRecords, max: 1000, linger: 2 * time.Millisecond, same: func(r store.Result) any { return r.DeliveryID },
-	})
+	d.durable = newBatcher(batcher[store.Claim, claimReply]{flush: d.flushClaims(true), max: 500, same: sameClaim})
+	d.plain = newBatcher(batcher[store.Claim, claimReply]{flush: d.flushClaims(false), max: 500, same: sameClaim})
+	d.records = newBatcher(batcher[store.Result, store.Fate]{flush: d.flushRecords, max: 1000, linger: 2 * time.Millisecond, same: sameResult})
+	d.locked = newBatcher(batcher[store.Result, store.Fate]{flush: d.flushRecords, max: 100, linger: 10 * time.Millisecond, same: sameResult})
 	d.loads = newBatcher(batcher[store.DeliveryID, *loaded]{flush: d.flushLoads, max: 500, patience: 5 * time.Second})
 	return d, nil
 }
 
-func sameClaim(c store.Claim) any { return c.DeliveryID }
+func sameClaim(c store.Claim) any   { return c.DeliveryID }
+func sameResult(r store.Result) any { return r.DeliveryID }
 
 // Node is the id under which the node claims deliveries.
 func (d *Dispatcher) Node() uuid.UUID { return d.node }
@@ -179,6 +182,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	d.durable.start(base, 1)
 	d.plain.start(base, 2)
 	d.records.start(base, 1)
+	d.locked.start(base, 1)
 	d.loads.start(base, 1)
 
 	var background sync.WaitGroup
@@ -186,7 +190,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	background.Wait()
 	d.lookups.running.Wait()
 	end()
-	for _, wait := range []func(){d.accepts.wait, d.durable.wait, d.plain.wait, d.records.wait, d.loads.wait} {
+	for _, wait := range []func(){d.accepts.wait, d.durable.wait, d.plain.wait, d.records.wait, d.locked.wait, d.loads.wait} {
 		wait()
 	}
 	return err

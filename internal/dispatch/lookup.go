@@ -95,7 +95,7 @@ func (d *Dispatcher) reconcile(ctx context.Context, l *loaded) {
 	r := d.result(n, l.delivery, decision, now)
 	r.Waited, r.Suppress = true, o.suppression(&l.delivery, now)
 	ctx = context.WithoutCancel(ctx) // what was learned is recorded like a call's outcome
-	if d.commit(ctx, n, &l.delivery, decision, r) == store.Late && o.Kind == notify.Accepted {
+	if d.commit(ctx, n, &l.delivery, decision, r, passing) == store.Late && o.Kind == notify.Accepted {
 		d.late(ctx, l.delivery, o)
 	}
 }

@@ -155,7 +155,7 @@ func (d *Dispatcher) timer(ctx context.Context, w store.Wait) error {
 		d.lookups.start(func() { d.reconcile(ctx, l) })
 		return nil
 	}
-	d.decideUncalled(ctx, l, true, func(s fallback.State, p fallback.Policy, _ *loaded) fallback.Decision {
+	d.decideUncalled(ctx, l, passing, func(s fallback.State, p fallback.Policy, _ *loaded) fallback.Decision {
 		return fallback.Due(s, p, w.Reason, d.cfg.Now())
 	})
 	return nil
@@ -200,7 +200,7 @@ func (d *Dispatcher) reap(ctx context.Context) error {
 			return err
 		}
 		for _, o := range orphans {
-			if err := d.settleOrphan(ctx, o); err != nil {
+			if err := d.settleOrphan(ctx, o, passing); err != nil {
 				return err
 			}
 		}
@@ -225,7 +225,7 @@ func (d *Dispatcher) sweep(ctx context.Context) error {
 			return err
 		}
 		for _, o := range swept.Orphans {
-			if err := d.settleOrphan(ctx, o); err != nil {
+			if err := d.settleOrphan(ctx, o, passing); err != nil {
 				return err
 			}
 		}

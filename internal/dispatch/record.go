@@ -13,36 +13,70 @@ import (
 // claim stays; when this node is gone the reaper settles it as unknown.
 const unrecorded store.Fate = -1
 
+// patience says what is done about a result that touches a row which somebody
+// else has locked.
+type patience bool
+
+const (
+	// lasting tries for as long as the process lives: nobody else knows the result.
+	lasting patience = true
+	// passing leaves it at that: what the result is about comes again by itself.
+	passing patience = false
+)
+
 // record hands a result to the recorder and waits for its fate for as long as
 // the process lives, whatever the database says: a result that is given up is a
-// message that is sent again, or a delivery that nobody moves.
-func (d *Dispatcher) record(ctx context.Context, r store.Result) store.Fate {
+// message that is sent again, or a delivery that nobody moves. Only a passing
+// result may come back [store.Locked].
+func (d *Dispatcher) record(ctx context.Context, r store.Result, p patience) store.Fate {
+	recorder, refused := d.records, false
 	for try := 0; ; try++ {
-		fate, err := d.records.do(ctx, r)
-		if err == nil {
+		fate, err := recorder.do(ctx, r)
+		longest := lockedPauseCap
+		switch {
+		case err == nil && fate != store.Locked:
 			return fate
-		}
-		if errors.Is(err, errStopped) || ctx.Err() != nil {
+		case errors.Is(err, errStopped) || ctx.Err() != nil:
 			return unrecorded
-		}
-		if try == 0 {
-			d.log.ErrorContext(ctx, "a result could not be stored and is tried again without its detail", idOf(r.DeliveryID), slog.Any("error", err))
-			r = plainest(r)
+		case err == nil || store.Classify(err) == store.Blocked:
+			if p == passing {
+				return store.Locked
+			}
+			// The others must not wait for it once more.
+			recorder = d.locked
+			d.sayLocked(ctx, r.DeliveryID)
+		default:
+			longest = recordPauseCap
+			if !refused {
+				d.log.ErrorContext(ctx, "a result could not be stored and is tried again without its detail", idOf(r.DeliveryID), slog.Any("error", err))
+				r, refused = plainest(r), true
+			}
 		}
 		select {
-		case <-time.After(min(recordPause<<min(try, 16), recordPauseCap)):
+		case <-time.After(min(recordPause<<min(try, 16), longest)):
 		case <-ctx.Done():
-		case <-d.records.done:
+		case <-recorder.done:
 		}
 	}
 }
 
 // Pauses between tries to store a result that the database refuses for reasons
-// of its own.
+// of its own, or that has to wait for a row.
 const (
 	recordPause    = 10 * time.Millisecond
 	recordPauseCap = 10 * time.Second
+	lockedPauseCap = time.Second
 )
+
+// sayLocked logs that rows are locked, though not about each of them.
+func (d *Dispatcher) sayLocked(ctx context.Context, id store.DeliveryID) {
+	now := d.cfg.Now()
+	last := d.saidLocked.Load()
+	if last != nil && now.Sub(*last) < quietFor || !d.saidLocked.CompareAndSwap(last, &now) {
+		return
+	}
+	d.log.WarnContext(ctx, "a delivery waits for a row that another database session has locked", idOf(id))
+}
 
 // plainest drops from a result every text that came from outside.
 func plainest(r store.Result) store.Result {

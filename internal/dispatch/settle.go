@@ -23,21 +23,21 @@ type outcome struct {
 }
 
 // settle decides what a call's outcome leads to and records both.
-func (d *Dispatcher) settle(ctx context.Context, n *notify.Notification, delivery store.Delivery, a *store.Attempt, o outcome) {
+func (d *Dispatcher) settle(ctx context.Context, n *notify.Notification, delivery store.Delivery, a *store.Attempt, o outcome, p patience) {
 	now := d.cfg.Now()
 	policy := d.registry.Load().policy(n, int(delivery.Step), o.account, rand.Float64())
 	decision := fallback.Decide(stateOf(&delivery), policy, o.Outcome, now)
 	r := d.result(n, delivery, decision, now)
 	r.Attempt = a
 	r.Suppress = o.suppression(&delivery, now)
-	if d.commit(ctx, n, &delivery, decision, r) == store.Late {
+	if d.commit(ctx, n, &delivery, decision, r, p) == store.Late {
 		d.late(ctx, delivery, o)
 	}
 }
 
 // commit records what a decision leads to and counts it once that is written.
-func (d *Dispatcher) commit(ctx context.Context, n *notify.Notification, delivery *store.Delivery, f fallback.Decision, r store.Result) store.Fate {
-	fate := d.record(ctx, r)
+func (d *Dispatcher) commit(ctx context.Context, n *notify.Notification, delivery *store.Delivery, f fallback.Decision, r store.Result, p patience) store.Fate {
+	fate := d.record(ctx, r, p)
 	if fate == store.Written {
 		d.count(n, delivery, f, r.Join)
 	}

@@ -64,13 +64,14 @@ func (d *Dispatcher) uncalled(ctx context.Context, item store.Item, decide func(
 	if l == nil || l.delivery.Turn != item.Turn || l.delivery.Final || l.delivery.ClaimedBy != uuid.Nil {
 		return true
 	}
-	d.decideUncalled(ctx, l, false, decide)
+	d.decideUncalled(ctx, l, lasting, decide)
 	return true
 }
 
 // decideUncalled records a decision made without a call about the delivery as it
-// was loaded. Should it have moved on meanwhile, nothing is written.
-func (d *Dispatcher) decideUncalled(ctx context.Context, l *loaded, waited bool, decide func(fallback.State, fallback.Policy, *loaded) fallback.Decision) {
+// was loaded. Should it have moved on meanwhile, nothing is written. It is passing
+// where a wait's end is decided, whose row comes again until it is gone.
+func (d *Dispatcher) decideUncalled(ctx context.Context, l *loaded, p patience, decide func(fallback.State, fallback.Policy, *loaded) fallback.Decision) {
 	registry := d.registry.Load()
 	account := registry.pick(l.delivery.Channel, l.delivery.Project, l.delivery.Pinned, l.delivery.Provider)
 	n := l.record.Notification
@@ -82,8 +83,8 @@ func (d *Dispatcher) decideUncalled(ctx context.Context, l *loaded, waited bool,
 		decision = decide(stateOf(&l.delivery), registry.policy(&n, int(l.delivery.Step), account, rand.Float64()), l)
 	}
 	r := d.result(&n, l.delivery, decision, d.cfg.Now())
-	r.Waited = waited
-	d.commit(context.WithoutCancel(ctx), &n, &l.delivery, decision, r)
+	r.Waited = p == passing
+	d.commit(context.WithoutCancel(ctx), &n, &l.delivery, decision, r, p)
 }
 
 // unclaimed finds out why a claim gave nothing, and ends what may never be
@@ -135,7 +136,7 @@ func (d *Dispatcher) late(ctx context.Context, was store.Delivery, o outcome) {
 		decision := fallback.Decide(stateOf(&l.delivery), policy, o.Outcome, now)
 		r := d.result(&l.record.Notification, l.delivery, decision, now)
 		r.Waited, r.Suppress = true, o.suppression(&l.delivery, now)
-		if d.commit(ctx, &l.record.Notification, &l.delivery, decision, r) != store.Late {
+		if d.commit(ctx, &l.record.Notification, &l.delivery, decision, r, lasting) != store.Late {
 			return
 		}
 		// It moved once more meanwhile; each move is somebody's, so this ends.
@@ -158,8 +159,9 @@ func (d *Dispatcher) load(ctx context.Context, id store.DeliveryID) *loaded {
 	}
 }
 
-// settleOrphan records what is known of a call whose worker died: nothing.
-func (d *Dispatcher) settleOrphan(ctx context.Context, orphan store.Delivery) error {
+// settleOrphan records what is known of a call whose worker died: nothing. A
+// passing one that is locked is left to the sweep.
+func (d *Dispatcher) settleOrphan(ctx context.Context, orphan store.Delivery, p patience) error {
 	l, err := d.loads.do(ctx, orphan.DeliveryID)
 	if err != nil {
 		return err
@@ -178,6 +180,6 @@ func (d *Dispatcher) settleOrphan(ctx context.Context, orphan store.Delivery) er
 	}
 	d.metrics(orphan.Project).Attempt(orphan.Channel, result.Outcome, attempt.Duration)
 	o := outcome{Outcome: fallback.Outcome{Kind: notify.Unknown, Crashed: true, Scope: orphan.Account}, account: account}
-	d.settle(ctx, &l.record.Notification, l.delivery, attempt, o)
+	d.settle(ctx, &l.record.Notification, l.delivery, attempt, o, p)
 	return nil
 }

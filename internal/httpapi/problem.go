@@ -142,7 +142,7 @@ func (a *API) storeProblem(ctx context.Context, err error) *Problem {
 	case store.Classify(err) == store.BadRow:
 		a.fault(ctx, slog.LevelWarn, "database refused a request", err)
 		return newProblem(http.StatusUnprocessableEntity, CodeInvalid, "The database cannot hold what was sent.")
-	case ctx.Err() != nil, store.Classify(err) == store.Transient:
+	case ctx.Err() != nil, store.Classify(err) == store.Transient, store.Classify(err) == store.Blocked:
 		if !errors.Is(ctx.Err(), context.Canceled) { // a caller who has gone is no fault
 			a.fault(ctx, slog.LevelWarn, "database is not available", err)
 		}

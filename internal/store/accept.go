@@ -24,16 +24,25 @@ const EventAccepted = "accepted"
 // Accept writes notifications in one transaction: rows, deliveries, waits, jobs,
 // idempotency records and events. The results are in order. A repeated
 // idempotency key gives the earlier answer, or [ErrIdempotencyMismatch] in that
-// row's place of errs. It is safe to call again with the same rows after an
+// row's place of errs; one whose record somebody else has locked, an error of
+// class [Blocked] there. It is safe to call again with the same rows after an
 // error that leaves it open whether the transaction was committed.
 func (s *Store) Accept(ctx context.Context, rows []Acceptance, now time.Time, keep time.Duration) (out []Accepted, errs []error, err error) {
 	out, errs = make([]Accepted, len(rows)), make([]error, len(rows))
-	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		fresh, err := claimKeys(ctx, tx, rows, out, errs, now, keep)
-		if err != nil {
-			return err
-		}
-		return s.acceptFresh(ctx, tx, rows, fresh)
+	err = s.yielding(func(wary bool) error {
+		clear(errs)
+		return s.inFlush(ctx, func(ctx context.Context, tx pgx.Tx) error {
+			if wary {
+				if err := s.lockKeys(ctx, tx, rows, errs); err != nil {
+					return err
+				}
+			}
+			fresh, err := claimKeys(ctx, tx, rows, out, errs, now, keep)
+			if err != nil {
+				return err
+			}
+			return s.acceptFresh(ctx, tx, rows, fresh)
+		})
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("accept: %w", err)
@@ -85,11 +94,57 @@ select k.project, k.route, k.key, k.fingerprint, k.notification_id, k.answer
 from unnest($1::text[], $2::text[], $3::text[]) as w (project, route, key)
 join dispatcher.idempotency_keys k using (project, route, key)`
 
+const lockedKeys = `
+with w as materialized (
+  select distinct project, route, key from unnest($1::text[], $2::text[], $3::text[]) as w (project, route, key)
+), free as materialized (
+  select k.project, k.route, k.key from w join dispatcher.idempotency_keys k using (project, route, key)
+  for no key update of k skip locked
+)
+select k.project, k.route, k.key from w join dispatcher.idempotency_keys k using (project, route, key)
+where not exists (select from free f where f.project = k.project and f.route = k.route and f.key = k.key)`
+
+// lockKeys locks the idempotency records that are there, and sets the errors of
+// rows whose record somebody else has locked. A record that is not committed yet
+// is a rival's, which is waited for.
+func (s *Store) lockKeys(ctx context.Context, tx pgx.Tx, rows []Acceptance, errs []error) error {
+	var project, route, key []string
+	for i := range rows {
+		if a := &rows[i].Accept; a.Key != "" {
+			project, route, key = append(project, a.Notification.Project), append(route, a.Route), append(key, a.Key)
+		}
+	}
+	if len(key) == 0 {
+		return nil
+	}
+	locked := map[keyName]bool{}
+	var n keyName
+	b := &pgx.Batch{}
+	b.Queue(lockedKeys, project, route, key).Query(func(result pgx.Rows) error {
+		_, err := pgx.ForEachRow(result, []any{&n.project, &n.route, &n.key}, func() error { locked[n] = true; return nil })
+		return err
+	})
+	b.Queue("select set_config('lock_timeout', $1, true)", otherPatience.String())
+	if err := send(ctx, tx, b); err != nil {
+		return fmt.Errorf("lock idempotency keys: %w", err)
+	}
+	if len(locked) > 0 {
+		s.wary.begin()
+	}
+	for i := range rows {
+		a := &rows[i].Accept
+		if locked[keyName{a.Notification.Project, a.Route, a.Key}] {
+			errs[i] = errRowLocked
+		}
+	}
+	return nil
+}
+
 type keyName struct{ project, route, key string }
 
 // claimKeys writes the idempotency records that are new and answers the rows
-// whose key was there already. A rival's uncommitted record is waited for. It
-// returns the indexes of the rows to write.
+// whose key was there already. A rival's uncommitted record is waited for. Rows
+// that have an error are passed over. It returns the indexes of the rows to write.
 func claimKeys(ctx context.Context, tx pgx.Tx, rows []Acceptance, out []Accepted, errs []error, now time.Time, keep time.Duration) ([]int, error) {
 	var (
 		fresh               []int
@@ -103,6 +158,9 @@ func claimKeys(ctx context.Context, tx pgx.Tx, rows []Acceptance, out []Accepted
 	for i := range rows {
 		a := &rows[i].Accept
 		out[i] = Accepted{ID: a.Notification.ID, Answer: a.Answer}
+		if errs[i] != nil {
+			continue
+		}
 		if a.Key == "" {
 			fresh = append(fresh, i)
 			continue
@@ -139,7 +197,7 @@ func claimKeys(ctx context.Context, tx pgx.Tx, rows []Acceptance, out []Accepted
 		a := &rows[i].Accept
 		name := keyName{a.Notification.Project, a.Route, a.Key}
 		switch k := kept[name]; {
-		case a.Key == "":
+		case a.Key == "", errs[i] != nil:
 		case won[name] && first[name] == i, k.id == a.Notification.ID: // the latter: this very row, committed by an earlier try
 			fresh = append(fresh, i)
 		case k.fingerprint != a.Fingerprint:

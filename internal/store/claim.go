@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -50,42 +51,118 @@ with c as (
 select c.*, n.mode, n.chain, n.recipient, n.content, n.reference, n.metadata, n.trace, n.created_at, n.send_at
 from c join dispatcher.notifications n on n.id = c.notification_id`
 
+const claimedBefore = `
+select ` + deliveryColumnsOfD + `, n.mode, n.chain, n.recipient, n.content, n.reference, n.metadata, n.trace, n.created_at, n.send_at
+from unnest($1::uuid[], $2::int2[], $3::int2[], $4::int4[], $6::uuid[]) as k (id, step, target, turn, claim)
+join dispatcher.deliveries d on d.notification_id = k.id and d.step = k.step and d.target = k.target and d.turn = k.turn
+  and d.claimed_by = $5 and d.claim_id = k.claim
+join dispatcher.notifications n on n.id = d.notification_id`
+
 // Claim marks deliveries as being sent by node and returns those that may be: the
 // turn still holds, and nothing has claimed, ended, stopped, suppressed or
-// outlived them. durable says that the mark must survive a crash of Postgres;
+// outlived them. locked are those that somebody else has locked, about whom nothing
+// can be said now. durable says that the mark must survive a crash of Postgres;
 // without it the mark is written but not waited for.
-func (s *Store) Claim(ctx context.Context, node uuid.UUID, claims []Claim, durable bool) ([]Claimed, error) {
-	var (
-		ids          []uuid.UUID
-		step, target []int16
-		turn         []int32
-		account      []string
-		claim        []uuid.UUID
-	)
+func (s *Store) Claim(ctx context.Context, node uuid.UUID, claims []Claim, durable bool) (claimed []Claimed, locked []DeliveryID, err error) {
 	// In one order everywhere, so that two nodes do not lock crosswise.
 	claims = slices.SortedFunc(slices.Values(claims), func(a, b Claim) int { return compareIDs(a.DeliveryID, b.DeliveryID) })
-	for _, c := range claims {
-		ids, step, target = append(ids, c.Notification), append(step, c.Step), append(target, c.Target)
-		turn, account = append(turn, c.Turn), append(account, c.Account)
-		claim = append(claim, c.ID)
+	err = s.yielding(func(wary bool) (err error) {
+		if wary {
+			claimed, locked, err = s.claimFree(ctx, node, claims, durable)
+			return err
+		}
+		claimed, err = s.claimAll(ctx, node, claims, durable)
+		return err
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("claim: %w", err)
 	}
+	return claimed, locked, nil
+}
+
+// claimAll is Claim in one round trip.
+func (s *Store) claimAll(ctx context.Context, node uuid.UUID, claims []Claim, durable bool) (claimed []Claimed, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.limit)
 	defer cancel()
 	b := &pgx.Batch{}
-	if !durable {
-		b.Queue("select set_config('synchronous_commit', 'off', true)")
-	}
-	var out []Claimed
-	b.Queue(claimDeliveries, ids, step, target, turn, account, node, claim).Query(func(rows pgx.Rows) (err error) {
-		out, err = pgx.CollectRows(rows, scanClaimed)
-		return err
-	})
+	queueClaims(b, node, claims, durable, &claimed)
 	// The end of the batch is its commit: rows that were read before it are no
 	// claims yet.
-	if err := s.pool.SendBatch(ctx, b).Close(); err != nil {
-		return nil, fmt.Errorf("claim: %w", err)
+	return claimed, s.pool.SendBatch(ctx, b).Close()
+}
+
+// claimFree is Claim of what nobody else has locked.
+func (s *Store) claimFree(ctx context.Context, node uuid.UUID, claims []Claim, durable bool) (claimed []Claimed, locked []DeliveryID, err error) {
+	err = s.inFlush(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		var k keys
+		for _, c := range claims {
+			k.add(c.DeliveryID, c.Turn)
+		}
+		away, err := collectIDs(tx.Query(ctx, lockedDeliveries, k.ids, k.step, k.target))
+		if err != nil {
+			return err
+		}
+		var free, taken []Claim
+		for _, c := range claims {
+			if away[c.DeliveryID] {
+				taken = append(taken, c)
+			} else {
+				free = append(free, c)
+			}
+		}
+		var before []Claimed
+		b := &pgx.Batch{}
+		queueClaims(b, node, free, durable, &claimed)
+		if len(taken) > 0 {
+			s.wary.begin()
+			queueClaimedBefore(b, node, taken, &before)
+		}
+		if err := send(ctx, tx, b); err != nil {
+			return err
+		}
+		for _, c := range before {
+			delete(away, c.DeliveryID)
+		}
+		claimed, locked = append(claimed, before...), slices.Collect(maps.Keys(away))
+		return nil
+	})
+	return claimed, locked, err
+}
+
+// queueClaimedBefore adds the statement that reads those of claims which an
+// earlier try has committed, although its answer was lost: whoever has locked
+// their rows now, they are claimed.
+func queueClaimedBefore(b *pgx.Batch, node uuid.UUID, claims []Claim, out *[]Claimed) {
+	var k keys
+	var ids []uuid.UUID
+	for _, c := range claims {
+		k.add(c.DeliveryID, c.Turn)
+		ids = append(ids, c.ID)
 	}
-	return out, nil
+	b.Queue(claimedBefore, k.ids, k.step, k.target, k.turn, node, ids).Query(func(rows pgx.Rows) (err error) {
+		*out, err = pgx.CollectRows(rows, scanClaimed)
+		return err
+	})
+}
+
+// queueClaims adds the statements that claim to b, the claimed to out.
+func queueClaims(b *pgx.Batch, node uuid.UUID, claims []Claim, durable bool, out *[]Claimed) {
+	var k keys
+	var account []string
+	var ids []uuid.UUID
+	for _, c := range claims {
+		k.add(c.DeliveryID, c.Turn)
+		account, ids = append(account, c.Account), append(ids, c.ID)
+	}
+	settings := "select set_config('lock_timeout', $1, true)"
+	if !durable {
+		settings += ", set_config('synchronous_commit', 'off', true)"
+	}
+	b.Queue(settings, rowPatience.String())
+	b.Queue(claimDeliveries, k.ids, k.step, k.target, k.turn, account, node, ids).Query(func(rows pgx.Rows) (err error) {
+		*out, err = pgx.CollectRows(rows, scanClaimed)
+		return err
+	})
 }
 
 // compareIDs orders deliveries as their primary key does.

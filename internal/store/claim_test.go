@@ -19,7 +19,7 @@ func TestAClaimGivesWhatTheCallNeeds(t *testing.T) {
 		a := row()
 		delivery := d.accept(a)[0]
 		want := claimOf(delivery)
-		got, err := d.Claim(t.Context(), d.node, []store.Claim{want}, durable)
+		got, _, err := d.Claim(t.Context(), d.node, []store.Claim{want}, durable)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -138,7 +138,7 @@ func TestOfTwoNodesThatClaimAtOnceOneWins(t *testing.T) {
 		winners[i] = map[uuid.UUID]bool{}
 		wg.Go(func() {
 			for j := 0; j < len(all); j += 20 {
-				got, err := n.Claim(t.Context(), n.node, all[j:j+20], true)
+				got, _, err := n.Claim(t.Context(), n.node, all[j:j+20], true)
 				if err != nil {
 					t.Error(err)
 				}
@@ -165,7 +165,7 @@ func TestAClaimWhoseCommitFailsIsNoClaim(t *testing.T) {
 	d.exec(`create constraint trigger refuse after update on dispatcher.deliveries deferrable initially deferred
 		for each row execute function dispatcher.refuse()`)
 	for _, durable := range []bool{true, false} {
-		if got, err := d.Claim(t.Context(), d.node, []store.Claim{claimOf(delivery)}, durable); err == nil {
+		if got, _, err := d.Claim(t.Context(), d.node, []store.Claim{claimOf(delivery)}, durable); err == nil {
 			t.Errorf("durable %v: claimed %d deliveries without a commit", durable, len(got))
 		}
 	}
@@ -263,7 +263,7 @@ func TestOnlyADurableClaimWaitsForTheDisk(t *testing.T) {
 	for durable, want := range map[bool]string{true: "on", false: "off"} {
 		delivery := d.accept(row())[0]
 		d.exec("truncate dispatcher.seen")
-		if _, err := d.Claim(t.Context(), d.node, []store.Claim{claimOf(delivery)}, durable); err != nil {
+		if _, _, err := d.Claim(t.Context(), d.node, []store.Claim{claimOf(delivery)}, durable); err != nil {
 			t.Fatal(err)
 		}
 		if got := one[string](d, "select setting from dispatcher.seen"); got != want {

@@ -111,7 +111,7 @@ func TestATransactionThatHangsIsGivenUpAndMayBeRepeated(t *testing.T) {
 	d.exec(`create function dispatcher.hang() returns trigger language plpgsql as $$ begin perform pg_sleep(60); return null; end $$`)
 	d.exec(`create trigger hang after update on dispatcher.deliveries for each statement execute function dispatcher.hang()`)
 	d.SetLimit(100 * time.Millisecond)
-	_, claim := d.Claim(t.Context(), d.node, []store.Claim{claimOf(delivery)}, true)
+	_, _, claim := d.Claim(t.Context(), d.node, []store.Claim{claimOf(delivery)}, true)
 	_, record := d.Record(t.Context(), []store.Result{after0(delivery, store.After{Status: notify.Failed, Final: true})}, nil)
 	for what, err := range map[string]error{"claim": claim, "record": record} {
 		if err == nil || store.Classify(err) != store.Transient {

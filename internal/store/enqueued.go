@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +21,13 @@ const takeEnqueued = `
 select e.notification_id from dispatcher.enqueued e
 where not exists (select from dispatcher.cancel_requests r where r.notification_id = e.notification_id)
 order by 1 limit $1 for update of e skip locked`
+
+// takeFreeEnqueued is takeEnqueued without the deliveries that somebody else has
+// locked. Its limit is one of deliveries.
+const takeFreeEnqueued = `
+select e.notification_id from dispatcher.enqueued e join dispatcher.deliveries d using (notification_id)
+where not exists (select from dispatcher.cancel_requests r where r.notification_id = e.notification_id)
+order by 1 limit $1 for update of e skip locked for no key update of d skip locked`
 
 // A step's time runs from the instant it becomes due. A transaction that stayed
 // open after it enqueued, or a service that was down, must not use it up, so it
@@ -47,34 +56,60 @@ func (s *Store) Announce(ctx context.Context, limit int, now time.Time, scopes f
 		return nil, wrapAnnounce(err)
 	}
 	var out []notify.Priority
-	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, takeEnqueued, limit)
-		if err != nil {
+	err := s.yielding(func(wary bool) error {
+		return s.inFlush(ctx, func(ctx context.Context, tx pgx.Tx) (err error) {
+			out, err = announce(ctx, tx, limit, wary, now, scopes)
 			return err
-		}
-		ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-		if err != nil || len(ids) == 0 {
-			return err
-		}
-		records, err := readRecords(ctx, tx, ids, false)
-		if err != nil {
-			return err
-		}
-		b, events := &pgx.Batch{}, make([]Event, len(records))
-		queueEnqueuedStarts(b, records, scopes)
-		b.Queue(deleteEnqueued, ids)
-		for i := range records {
-			n := &records[i].Notification
-			out = append(out, n.Priority)
-			events[i] = acceptedEvent(n.ID, n.Project, now)
-		}
-		queueEvents(b, events)
-		return send(ctx, tx, b)
+		})
 	})
 	if err != nil {
 		return nil, wrapAnnounce(err)
 	}
 	return out, nil
+}
+
+func announce(ctx context.Context, tx pgx.Tx, limit int, wary bool, now time.Time, scopes func(*notify.Notification, *Delivery) []string) ([]notify.Priority, error) {
+	records, err := takeRecords(ctx, tx, limit, wary)
+	if err != nil || len(records) == 0 {
+		return nil, err
+	}
+	b, events := &pgx.Batch{}, make([]Event, len(records))
+	out, ids := make([]notify.Priority, len(records)), make([]uuid.UUID, len(records))
+	for i := range records {
+		n := &records[i].Notification
+		out[i], ids[i], events[i] = n.Priority, n.ID, acceptedEvent(n.ID, n.Project, now)
+	}
+	queueEnqueuedStarts(b, records, scopes)
+	b.Queue(deleteEnqueued, ids)
+	queueEvents(b, events)
+	return out, send(ctx, tx, b)
+}
+
+// takeRecords locks and reads what is to be announced: with wary set, only
+// notifications all of whose deliveries nobody else has locked.
+func takeRecords(ctx context.Context, tx pgx.Tx, limit int, wary bool) ([]Record, error) {
+	sql := takeEnqueued
+	if wary {
+		sql = takeFreeEnqueued
+		limit += notify.MaxSteps * notify.MaxDevices // so that no notification is too large for it
+	}
+	rows, err := tx.Query(ctx, sql, limit)
+	if err != nil {
+		return nil, err
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return nil, err
+	}
+	free := map[uuid.UUID]int{}
+	for _, id := range ids {
+		free[id]++
+	}
+	records, err := readRecords(ctx, tx, slices.Collect(maps.Keys(free)), false)
+	if wary {
+		records = slices.DeleteFunc(records, func(r Record) bool { return len(r.Deliveries) > free[r.Notification.ID] })
+	}
+	return records, err
 }
 
 func wrapAnnounce(err error) error {

@@ -201,7 +201,7 @@ func (d *db) claim(delivery store.Delivery) store.Claimed {
 
 func (d *db) tryClaim(claims ...store.Claim) []store.Claimed {
 	d.t.Helper()
-	got, err := d.Claim(d.t.Context(), d.node, claims, true)
+	got, _, err := d.Claim(d.t.Context(), d.node, claims, true)
 	if err != nil {
 		d.t.Fatal(err)
 	}

@@ -175,7 +175,7 @@ func (s *Store) DeadWork(ctx context.Context, node uuid.UUID) ([]Delivery, error
 	if err != nil {
 		return nil, fmt.Errorf("read dead node's work: %w", err)
 	}
-	deliveries, err := readByItems(ctx, s.pool, items)
+	deliveries, err := readByItems(ctx, s.pool, items, "")
 	if err != nil {
 		return nil, fmt.Errorf("read dead node's work: %w", err)
 	}
@@ -201,7 +201,8 @@ func (s *Store) Bury(ctx context.Context, node uuid.UUID) (requeued int, err err
 		if err != nil {
 			return err
 		}
-		deliveries, err := readByItems(ctx, tx, items)
+		// What somebody else has locked is left to the sweep.
+		deliveries, err := readByItems(ctx, tx, items, " for no key update of d skip locked")
 		if err != nil {
 			return err
 		}
@@ -279,8 +280,9 @@ select ` + deliveryColumnsOfD + `
 from unnest($1::uuid[], $2::int2[], $3::int2[], $4::int4[]) as k (id, step, target, turn)
 join dispatcher.deliveries d on d.notification_id = k.id and d.step = k.step and d.target = k.target and d.turn = k.turn`
 
-// readByItems reads the deliveries that items name, where the turn still holds.
-func readByItems(ctx context.Context, q queryer, items []Item) ([]Delivery, error) {
+// readByItems reads the deliveries that items name, where the turn still holds,
+// under the lock that a clause asks for.
+func readByItems(ctx context.Context, q queryer, items []Item, lock string) ([]Delivery, error) {
 	if len(items) == 0 {
 		return nil, nil
 	}
@@ -288,7 +290,7 @@ func readByItems(ctx context.Context, q queryer, items []Item) ([]Delivery, erro
 	for _, i := range items {
 		k.add(i.Delivery(), i.Turn)
 	}
-	rows, err := q.Query(ctx, readByKeys, k.ids, k.step, k.target, k.turn)
+	rows, err := q.Query(ctx, readByKeys+lock, k.ids, k.step, k.target, k.turn)
 	if err != nil {
 		return nil, err
 	}

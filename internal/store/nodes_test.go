@@ -205,7 +205,7 @@ func TestADeadNodesClaimsAreOpenAndTheRestRunsAgainAlone(t *testing.T) {
 	foreign := d.accept(row(priority(notify.High)))[0]
 	d.run(gone, deliveries[0]) // one job has them all
 	d.run(alive, foreign)
-	if _, err := d.Claim(t.Context(), gone, []store.Claim{claimOf(deliveries[0])}, true); err != nil {
+	if _, _, err := d.Claim(t.Context(), gone, []store.Claim{claimOf(deliveries[0])}, true); err != nil {
 		t.Fatal(err)
 	}
 	d.record(after0(deliveries[1], store.After{Status: notify.Failed, Final: true}))

@@ -72,6 +72,9 @@ const (
 	// Late: the delivery had moved on before. The attempt was kept as evidence;
 	// what it means must be decided again from fresh state.
 	Late
+	// Locked: somebody else has locked a row that it touches. Nothing of it was
+	// written, and it must be recorded again.
+	Locked
 )
 
 // Joined is what [Joiner] decides under the notification's lock.
@@ -135,55 +138,117 @@ where s.until is not null and (excluded.until is null or excluded.until > s.unti
 // delivery. A result whose turn is no longer the row's is [Late]: its attempt is
 // kept and nothing else of it is written. A result with an attempt that an earlier
 // call already committed, although its answer was lost, is [Written]; one without
-// is [Late] then.
+// is [Late] then. A result that somebody else's lock on a row stands in the way of
+// is [Locked], and the others are written without it. Where that row cannot be seen,
+// since it is new and not committed, all of them fail with an error of class
+// [Blocked].
 func (s *Store) Record(ctx context.Context, results []Result, join Joiner) ([]Fate, error) {
 	fates := make([]Fate, len(results))
-	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		if err := lockJoins(ctx, tx, results); err != nil {
-			return err
-		}
-		moved, err := move(ctx, tx, results, fates)
-		if err != nil {
-			return err
-		}
-		joined, err := joins(ctx, tx, moved, join)
-		if err != nil {
-			return err
-		}
-		p, b := newPack(), &pgx.Batch{}
-		var starts []Start
-		var events []Event
-		var waits []Wait
-		var suppressions []*Suppression
-		var waited []*Result
-		for _, r := range moved {
-			starts, events = append(starts, r.Next...), append(events, r.Events...)
-			switch {
-			case r.Wait != nil:
-				waits = append(waits, *r.Wait)
-			case r.Waited:
-				waited = append(waited, r)
+	err := s.yielding(func(wary bool) error {
+		clear(fates)
+		return s.inFlush(ctx, func(ctx context.Context, tx pgx.Tx) error {
+			if wary {
+				return s.recordFree(ctx, tx, results, fates, join)
 			}
-			if r.Suppress != nil {
-				suppressions = append(suppressions, r.Suppress)
+			w, err := s.move(ctx, tx, results, fates, join)
+			if err != nil {
+				return err
 			}
-		}
-		starts, events = append(starts, joined.Next...), append(events, joined.Events...)
-		queueStarts(p, starts)
-		if err := p.insert(ctx, tx, s.queue); err != nil {
-			return err
-		}
-		queueWaits(b, waits)
-		queueWaitDeletes(b, waited)
-		queueSuppressions(b, suppressions)
-		queueInserts(b, starts)
-		queueEvents(b, events)
-		return send(ctx, tx, b)
+			queueEvents(w.rows, w.events)
+			return send(ctx, tx, w.rows)
+		})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("record: %w", err)
 	}
 	return fates, nil
+}
+
+// recordFree is Record without the results that touch a row which somebody else
+// has locked.
+func (s *Store) recordFree(ctx context.Context, tx pgx.Tx, results []Result, fates []Fate, join Joiner) error {
+	locked, err := lockRows(ctx, tx, results)
+	if err != nil {
+		return fmt.Errorf("lock rows: %w", err)
+	}
+	free, at := make([]Result, 0, len(results)), make([]int, 0, len(results))
+	for i := range results {
+		if locked.touchedBy(&results[i]) {
+			fates[i] = Locked
+		} else {
+			free, at = append(free, results[i]), append(at, i)
+		}
+	}
+	if len(free) < len(results) {
+		s.wary.begin()
+	}
+	if len(free) == 0 {
+		return nil
+	}
+	moved := make([]Fate, len(free))
+	w, err := s.move(ctx, tx, free, moved, join)
+	if err == nil {
+		err = send(ctx, tx, w.rows)
+	}
+	if err != nil {
+		return lockedUnseen(err)
+	}
+	for i, fate := range moved {
+		fates[at[i]] = fate
+	}
+	last := &pgx.Batch{}
+	queueEvents(last, w.events)
+	return send(ctx, tx, last)
+}
+
+// move writes the deliveries' new state and sets fates. What it returns is still
+// to be written, the events last.
+func (s *Store) move(ctx context.Context, tx pgx.Tx, results []Result, fates []Fate, join Joiner) (following, error) {
+	w := following{rows: &pgx.Batch{}}
+	if err := lockJoins(ctx, tx, results); err != nil {
+		return w, err
+	}
+	moved, err := update(ctx, tx, results, fates)
+	if err != nil {
+		return w, err
+	}
+	joined, err := joins(ctx, tx, moved, join)
+	if err != nil {
+		return w, err
+	}
+	var starts []Start
+	var waits []Wait
+	var suppressions []*Suppression
+	var waited []*Result
+	for _, r := range moved {
+		starts, w.events = append(starts, r.Next...), append(w.events, r.Events...)
+		switch {
+		case r.Wait != nil:
+			waits = append(waits, *r.Wait)
+		case r.Waited:
+			waited = append(waited, r)
+		}
+		if r.Suppress != nil {
+			suppressions = append(suppressions, r.Suppress)
+		}
+	}
+	starts, w.events = append(starts, joined.Next...), append(w.events, joined.Events...)
+	p := newPack()
+	queueStarts(p, starts)
+	if err := p.insert(ctx, tx, s.queue); err != nil {
+		return w, err
+	}
+	queueWaits(w.rows, waits)
+	queueWaitDeletes(w.rows, waited)
+	queueSuppressions(w.rows, suppressions)
+	queueInserts(w.rows, starts)
+	return w, nil
+}
+
+// following is what follows from results that moved deliveries.
+type following struct {
+	rows   *pgx.Batch
+	events []Event
 }
 
 // lockJoins takes the row lock under which deliveries of one notification decide
@@ -205,9 +270,9 @@ func lockJoins(ctx context.Context, tx pgx.Tx, results []Result) error {
 	return nil
 }
 
-// move writes attempts and the deliveries' new state, sets fates and returns the
+// update writes attempts and the deliveries' new state, sets fates and returns the
 // results whose delivery moved in this transaction.
-func move(ctx context.Context, tx pgx.Tx, results []Result, fates []Fate) ([]*Result, error) {
+func update(ctx context.Context, tx pgx.Tx, results []Result, fates []Fate) ([]*Result, error) {
 	b := &pgx.Batch{}
 	queueUpdates(b, results)
 	attempted := queueAttempts(b, results)

@@ -283,7 +283,7 @@ func queueEvents(b *pgx.Batch, events []Event) {
 	if len(at) == 0 {
 		return
 	}
-	b.Queue("select pg_advisory_xact_lock($1)", eventsLock)
+	b.Queue("select set_config('lock_timeout', $2, true), pg_advisory_xact_lock($1)", eventsLock, otherPatience.String())
 	b.Queue(insertEvents, at, ids, step, target, project, kind, because, final)
 }
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,6 +21,7 @@ type Store struct {
 	queue Queue
 	auth  *authCache
 	links links
+	wary  wariness
 	limit time.Duration
 }
 
@@ -67,8 +69,8 @@ func Open(ctx context.Context, databaseURL string, o Options) (*Store, error) {
 	// not when the kernel's own two hours are over. Unix sockets ignore these.
 	params["tcp_keepalives_idle"], params["tcp_keepalives_interval"], params["tcp_keepalives_count"] = "10", "5", "3"
 	params["tcp_user_timeout"] = "25000"
-	// A flush that meets a stranger's row lock gives up and is tried again.
-	params["lock_timeout"] = "5000"
+	// Whoever meets a stranger's row lock gives up; flushes do so sooner.
+	params["lock_timeout"] = strconv.FormatInt(otherPatience.Milliseconds(), 10)
 	cfg.ConnConfig.ConnectTimeout = 5 * time.Second
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
@@ -125,6 +127,9 @@ const (
 	// connection that broke or could not be made, whatever the reason: the same
 	// statements may work later, and whether they already did is open.
 	Transient
+	// Blocked: one of the rows would have to wait for a row that another session
+	// has locked, and the others could be written without it.
+	Blocked
 )
 
 // errUnstorable marks a row that cannot be written in the form that is stored.
@@ -144,6 +149,8 @@ func Classify(err error) Class {
 		return Other
 	case errors.Is(err, errUnstorable):
 		return BadRow
+	case errors.Is(err, errRowLocked):
+		return Blocked
 	case errors.As(err, &connect): // also a refused password: nothing was tried yet
 		return Transient
 	case errors.As(err, &pg):

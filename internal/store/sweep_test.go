@@ -49,7 +49,7 @@ func TestTheSweepTouchesNothingThatIsFine(t *testing.T) {
 	d.waitingFor(notify.Uncertain, notify.WaitReconcile)
 	d.record(outcome(d.claim(d.accept(row())[0]), notify.Accepted, sent))
 	fresh := d.accept(row())[0] // by a node that is not registered yet
-	if _, err := d.Claim(t.Context(), uuid.New(), []store.Claim{claimOf(fresh)}, true); err != nil {
+	if _, _, err := d.Claim(t.Context(), uuid.New(), []store.Claim{claimOf(fresh)}, true); err != nil {
 		t.Fatal(err)
 	}
 	for _, state := range []string{"running", "retryable", "scheduled"} {
