@@ -3,7 +3,7 @@
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 LINT    := bin/golangci-lint
-# PKG limits test, test-quick and bench to some packages.
+# PKG limits test, test-quick and bench-go to some packages.
 PKG     ?= ./...
 # One PostgreSQL server for all the packages' tests.
 WITHPG  := go run ./internal/pgtest/cmd/withpg
@@ -51,7 +51,12 @@ test-compose: ## Start docker-compose.yml, send through every channel, take it d
 	deploy/compose/smoke.sh
 
 .PHONY: bench
-bench: ## Run the benchmarks
+bench: build ## Measure the service beside raw River on this machine (FLAGS="--only webhook …"); see docs/performance.md
+	@scripts/need.sh postgres
+	bin/dispatcher bench $(FLAGS)
+
+.PHONY: bench-go
+bench-go: ## Run the packages' own benchmarks
 	@scripts/need.sh test-postgres
 	$(WITHPG) go test -run '^$$' -bench . -benchmem $(PKG)
 
