@@ -66,7 +66,7 @@ create table dispatcher.deliveries (
                                                          'delivered', 'read', 'expired', 'canceled', 'suppressed')),
   started_because text        not null,
   because         text,
-  stop            text        check (stop in ('canceled', 'acknowledged')),
+  stop            text        check (stop in ('canceled', 'acknowledged', 'superseded')),
   account         text,
   pinned          text,
   provider        text,
@@ -84,7 +84,9 @@ create index deliveries_by_address on dispatcher.deliveries (address);
 -- run now; everything else is a row here. A wait that is held moves when its
 -- scope has room, and by itself only when the step's time is over: until is when
 -- that is expected, due when the row moves whatever happens. So a hundred
--- thousand rows behind an open breaker are looked at by nobody.
+-- thousand rows behind an open breaker are looked at by nobody. ask_at is when the
+-- provider of a message is asked for the receipt that the row waits for, null where
+-- it is not.
 create table dispatcher.waits (
   notification_id uuid        not null,
   step            smallint    not null,
@@ -100,12 +102,14 @@ create table dispatcher.waits (
   reason          text        not null check (reason in ('scheduled', 'backoff', 'throttled', 'breaker_open', 'paused', 'capacity',
                                                          'budget', 'account_rejected', 'receipt', 'reconcile', 'quiet_hours')),
   scope           text        not null default '' check (length(scope) <= 250),
+  ask_at          timestamptz,
   primary key (notification_id, step, target),
   foreign key (notification_id, step, target) references dispatcher.deliveries on delete cascade,
   check (not held or scope <> '')
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 create index waits_by_due on dispatcher.waits (priority, due);
 create index waits_by_hold on dispatcher.waits (scope, priority, project, since) where held;
+create index waits_by_ask on dispatcher.waits (ask_at) where ask_at is not null;
 
 -- One network call, or what is left of one whose worker died. At most one per
 -- delivery and turn.
@@ -135,10 +139,11 @@ create table dispatcher.attempts (
 
 -- What happened, in commit order: a writer takes the events' advisory lock as
 -- its last act before it inserts here and commits, so a reader that has seen id
--- n will never meet a smaller one later.
+-- n will never meet a smaller one later. until is when a wait is expected to end.
 create table dispatcher.events (
   id              bigint      generated always as identity primary key,
   at              timestamptz not null,
+  until           timestamptz,
   notification_id uuid        not null,
   step            smallint,
   target          smallint,

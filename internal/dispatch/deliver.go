@@ -271,6 +271,8 @@ func (d *Dispatcher) send(ctx context.Context, c *store.Claimed, a *Account, dea
 		}
 	}()
 	m := message(&c.Notification, int(c.Step), int(c.Target), int(c.Round))
+	m.Ref = channels.Ref{Notification: m.NotificationID, Step: int(c.Step), Target: int(c.Target), Attempt: c.ClaimID}
+	m.Callback = d.callback(a.Provider.Info().Account, m.Ref)
 	if checker, ok := a.Provider.(channels.Checker); ok {
 		if err := checker.Check(m); err != nil {
 			return channels.Result{Outcome: notify.MessageRejected, Code: "check", Detail: err.Error()}

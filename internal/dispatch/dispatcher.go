@@ -24,8 +24,11 @@ import (
 type Config struct {
 	// Node names this process; it must be new with every start. Default is a new
 	// random one.
-	Node      uuid.UUID
-	Registry  *Registry
+	Node     uuid.UUID
+	Registry *Registry
+	// PublicURL is where the service is reached from outside, for providers' callbacks;
+	// empty where it is not.
+	PublicURL string
 	Admission Admission
 	Metrics   Metrics
 	Logger    *slog.Logger
@@ -53,6 +56,10 @@ type Metrics interface {
 	FirstDelivery(c notify.Channel, after time.Duration)
 	Fallback(from, to notify.Channel, because string)
 	Finished(s notify.Status)
+	// ReceiptApplied counts a receipt, ReceiptsParked sets how many are of messages
+	// that nobody knows.
+	ReceiptApplied(c notify.Channel, s notify.Status)
+	ReceiptsParked(n int)
 }
 
 // Dispatcher is one node. It is safe for concurrent use.
@@ -217,6 +224,9 @@ func (d *Dispatcher) work(ctx, base context.Context, background *sync.WaitGroup)
 	background.Go(func() { d.every(loops, d.cfg.WakeEvery, "wake", d.wake) })
 	background.Go(func() { d.every(loops, d.cfg.WakeEvery, "announce what was enqueued in SQL", d.announce) })
 	background.Go(func() { d.every(loops, d.cfg.WakeEvery, "apply cancels", d.applyCancels) })
+	background.Go(func() { d.every(loops, d.cfg.WakeEvery, "apply receipts", d.receive) })
+	background.Go(func() { d.every(loops, pollInterval, "ask for receipts", d.poll) })
+	background.Go(func() { d.every(loops, parkedInterval, "count parked receipts", d.countParked) })
 	background.Go(func() { d.every(loops, time.Second, "read pauses", d.readPauses) })
 	background.Go(func() { d.every(loops, time.Second, "take over dead nodes", d.reap) })
 	background.Go(func() { d.every(loops, d.cfg.SweepEvery, "sweep", d.sweep) })

@@ -30,3 +30,5 @@ func (uncounted) Attempt(notify.Channel, notify.Outcome, time.Duration) {}
 func (uncounted) FirstDelivery(notify.Channel, time.Duration)           {}
 func (uncounted) Fallback(notify.Channel, notify.Channel, string)       {}
 func (uncounted) Finished(notify.Status)                                {}
+func (uncounted) ReceiptApplied(notify.Channel, notify.Status)          {}
+func (uncounted) ReceiptsParked(int)                                    {}

@@ -23,7 +23,7 @@ func (d *Dispatcher) join(r store.Record, touched []store.DeliveryID) (j store.J
 	next := last + 1
 	stopped := !r.CanceledAt.IsZero() || !r.AcknowledgedAt.IsZero()
 	if r.Invalid == nil && n.Mode == notify.First && !stopped && next < len(n.Chain) && len(byStep[next]) == 0 &&
-		!n.Chain[last].Success.MetBy(notify.StepStatus(byStep[last])) && now.Before(n.ExpiresAt) {
+		!metBy(n, byStep[:next]) && now.Before(n.ExpiresAt) {
 		because := string(notify.StepStatus(byStep[last]))
 		for _, delivery := range r.Deliveries {
 			if int(delivery.Step) == last && delivery.Because != "" {
@@ -35,6 +35,17 @@ func (d *Dispatcher) join(r store.Record, touched []store.DeliveryID) (j store.J
 	}
 	j.Events = append(j.Events, finished(n, status, now))
 	return j, func() { d.metrics(n.Project).Finished(status) }
+}
+
+// metBy reports whether one of the steps has met its criterion. An earlier one may
+// have turned out to after the chain had gone on.
+func metBy(n *notify.Notification, byStep [][]notify.DeliveryView) bool {
+	for i, deliveries := range byStep {
+		if n.Chain[i].Success.MetBy(notify.StepStatus(deliveries)) {
+			return true
+		}
+	}
+	return false
 }
 
 // count tells the metrics what a decision of a single delivery meant. What is

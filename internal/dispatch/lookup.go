@@ -49,6 +49,9 @@ func (l *lookups) start(do func()) {
 	})
 }
 
+// free returns how many more could start.
+func (l *lookups) free() int { return cap(l.places) - len(l.places) }
+
 // lookup returns the provider's look-up, nil if it has none.
 func (a *Account) lookup() channels.Lookup {
 	l, _ := a.Provider.(channels.Lookup)
@@ -156,36 +159,18 @@ func settled(a store.Attempt, r channels.Result) store.Attempt {
 }
 
 // sight makes the one call of a look-up, if it is admitted.
-func (d *Dispatcher) sight(ctx context.Context, l *loaded, a *Account, attempt store.Attempt) (channels.Sighting, bool) {
-	now := d.cfg.Now()
-	if d.paused()[l.delivery.Channel] || !d.mayCall(now) {
-		return channels.Sighting{}, false
-	}
+func (d *Dispatcher) sight(ctx context.Context, l *loaded, a *Account, attempt store.Attempt) (seen channels.Sighting, made bool) {
 	m := message(&l.record.Notification, int(l.delivery.Step), int(l.delivery.Target), int(l.delivery.Round))
-	ticket, refusal := d.cfg.Admission.Admit(ctx, a, a.lookup().LookupScopes(m.To), lookUp, now)
-	if refusal != nil {
-		return channels.Sighting{}, false
-	}
-	started := d.cfg.Now()
-	until, ok := ticket.Start(started)
-	if !ok {
-		ticket.Withdraw(ctx, started)
-		return channels.Sighting{}, false
-	}
-	deadline := started.Add(min(a.Timeout, lookupTimeout))
-	if !until.IsZero() && until.Before(deadline) {
-		deadline = until
-	}
-	seen := d.lookUp(ctx, a, m, attempt, deadline)
-	ended := d.cfg.Now()
-	ticket.Report(context.WithoutCancel(ctx), aside(seen.Call.Clean()), ended.Sub(started), ended)
-	return seen, true
+	m.Ref = channels.Ref{Notification: m.NotificationID, Step: int(l.delivery.Step), Target: int(l.delivery.Target), Attempt: attempt.ID}
+	made = d.aside(ctx, a, l.delivery.Channel, a.lookup().LookupScopes(m.To), func(ctx context.Context) channels.Result {
+		seen = d.lookUp(ctx, a, m, attempt)
+		return seen.Call
+	})
+	return seen, made
 }
 
 // lookUp is the adapter's own, whose panic shows nothing.
-func (d *Dispatcher) lookUp(ctx context.Context, a *Account, m *channels.Message, attempt store.Attempt, deadline time.Time) (s channels.Sighting) {
-	ctx, cancel := context.WithDeadline(ctx, deadline)
-	defer cancel()
+func (d *Dispatcher) lookUp(ctx context.Context, a *Account, m *channels.Message, attempt store.Attempt) (s channels.Sighting) {
 	defer func() {
 		if p := recover(); p != nil {
 			d.panicked(ctx, attempt.DeliveryID, p)
@@ -195,10 +180,10 @@ func (d *Dispatcher) lookUp(ctx context.Context, a *Account, m *channels.Message
 	return a.lookup().LookUp(ctx, m, attempt.StartedAt, attempt.StartedAt.Add(attempt.Duration))
 }
 
-// aside is what a look-up's call says to breakers and gates. It says nothing on
+// besides is what a look-up's call says to breakers and gates. It says nothing on
 // whether messages can be sent: a provider may show them and take none, or the
 // other way round. What it asks in Retry-After holds all the same.
-func aside(r channels.Result) channels.Result {
+func besides(r channels.Result) channels.Result {
 	if r.Outcome == notify.Throttled && r.RetryAfter == 0 {
 		r.RetryAfter = defaultQuiet
 	}

@@ -46,6 +46,14 @@ func (m *tally) Fallback(from, to notify.Channel, because string) {
 
 func (m *tally) Finished(s notify.Status) { m.add("finished %s", s) }
 
+func (m *tally) ReceiptApplied(c notify.Channel, s notify.Status) { m.add("receipt %s %s", c, s) }
+
+func (m *tally) ReceiptsParked(n int) {
+	if n > 0 {
+		m.add("parked %d", n)
+	}
+}
+
 func TestMetricsAreCounted(t *testing.T) {
 	t.Parallel()
 	retry := map[string]int{"attempt sms provider_unavailable": 1, "attempt sms accepted": 1, "accepted normal 1": 1, "finished sent": 1}

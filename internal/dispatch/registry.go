@@ -28,6 +28,9 @@ type Account struct {
 	Breaker          resilience.BreakerConfig
 	// Budget bounds retries to a part of the first calls.
 	Budget resilience.BudgetConfig
+	// ReceiptWindow is how long receipts are awaited that nothing depends on; 0 for
+	// the default, see [fallback.Policy].
+	ReceiptWindow time.Duration
 	// MaxPerSecond paces all calls of the account, over all nodes; 0 for no limit.
 	MaxPerSecond float64
 	// Hidden: the account serves hidden projects and no others, see
@@ -192,8 +195,10 @@ func (r *Registry) policy(n *notify.Notification, step int, a *Account, spread f
 	p.Backoff = func(retry int) time.Duration { return a.delay(a.Retry, retry, spread) }
 	p.SlowBackoff = func(retry int) time.Duration { return a.delay(a.SlowRetry, retry, spread) }
 	p.Observable = notify.Sent
+	p.Window = a.ReceiptWindow
 	if a.Provider != nil {
-		p.Observable = a.Provider.Info().MaxObservable
+		info := a.Provider.Info()
+		p.Observable, p.Reports = info.MaxObservable, info.Receipts
 		p.Lookup = a.lookup() != nil
 	}
 	return p

@@ -103,6 +103,9 @@ func (d *Dispatcher) result(n *notify.Notification, delivery store.Delivery, f f
 		if w.Scope != "" && heldBy(w.Reason) {
 			r.Wait.Held, r.Wait.Due = true, delivery.EndsAt
 		}
+		if w.Reason == notify.WaitReceipt && d.polls(&delivery) {
+			r.Wait.AskAt = fallback.PollAt(now, w.Due, now)
+		}
 	}
 	if !r.Join && next >= 0 {
 		r.Next = d.starts(n, next, "fallback: "+f.Because, now)
@@ -129,13 +132,16 @@ func outdone(n *notify.Notification, d *store.Delivery, f fallback.Decision) boo
 	if d.Step == 0 {
 		return false
 	}
+	if f.Stop == fallback.BecauseSuperseded {
+		return true
+	}
 	return !f.Met || slices.ContainsFunc(n.Chain[:d.Step], func(s notify.Step) bool { return !s.Success.MetBy(notify.Sent) })
 }
 
 // eventOf is the line that a decision adds to the notification's story. There is
 // none where nothing changed that a caller can see.
 func eventOf(delivery store.Delivery, f fallback.Decision, now time.Time) (store.Event, bool) {
-	e := store.Event{At: now, ID: delivery.DeliveryID, Project: delivery.Project, Because: f.Because, Type: string(f.Status)}
+	e := store.Event{At: now, ID: delivery.DeliveryID, Project: delivery.Project, Because: f.Because, Type: string(f.Status), Until: f.Wait.Due}
 	if f.Status == delivery.Status && f.Status != notify.Waiting {
 		return e, false
 	}

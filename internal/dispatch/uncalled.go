@@ -122,13 +122,15 @@ func (d *Dispatcher) late(ctx context.Context, was store.Delivery, o outcome) {
 		accepted := o.Kind == notify.Accepted
 		switch {
 		case l.delivery.Final && accepted:
-			status := o.Status
-			if err := d.store.Correct(ctx, was.DeliveryID, status, d.cfg.Now()); err != nil {
+			c := store.Correction{DeliveryID: was.DeliveryID, Status: o.Status, Supersedes: supersedes(&l.record.Notification, &l.delivery, o.Status)}
+			if _, err := d.store.Correct(ctx, c, d.cfg.Now()); err != nil {
 				d.log.WarnContext(ctx, "late success not noted", idOf(was.DeliveryID), slog.Any("error", err))
 			}
 			return
 		case l.delivery.Final, !mine && !accepted, !mine && l.delivery.ClaimedBy != uuid.Nil:
 			return
+		case !mine && taken(l.delivery.Status) && o.Status.Rank() <= l.delivery.Status.Rank():
+			return // receipts said so before
 		}
 		now := d.cfg.Now()
 		registry := d.registry.Load()
@@ -174,7 +176,7 @@ func (d *Dispatcher) settleOrphan(ctx context.Context, orphan store.Delivery, p 
 	account := registry.pick(orphan.Channel, orphan.Project, orphan.Pinned, orphan.Provider)
 	result := channels.Result{Outcome: notify.Unknown, Detail: "the worker died before the outcome was recorded"}
 	attempt := &store.Attempt{
-		DeliveryID: orphan.DeliveryID, Turn: orphan.Turn, ID: uuid.New(), N: max(orphan.Calls, 1), Node: orphan.ClaimedBy,
+		DeliveryID: orphan.DeliveryID, Turn: orphan.Turn, ID: orphan.ClaimID, N: max(orphan.Calls, 1), Node: orphan.ClaimedBy,
 		Account: orphan.Account, StartedAt: orphan.ClaimedAt, Duration: max(now.Sub(orphan.ClaimedAt), 0), Outcome: result.Outcome,
 		Detail: result.Detail, PossibleDuplicate: orphan.Repeats > 0,
 	}

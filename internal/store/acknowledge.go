@@ -65,11 +65,11 @@ func (s *Store) Acknowledge(ctx context.Context, project string, id uuid.UUID, n
 			if events, err = announceNow(ctx, tx, id, project, now); err != nil {
 				return err
 			}
-			stopped, _, err := stopAll(ctx, tx, id, stopAcknowledged, now)
+			stopped, _, err := stopAll(ctx, tx, id, 0, stopAcknowledged, now)
 			if err != nil {
 				return err
 			}
-			if stopped > 0 {
+			if len(stopped) > 0 {
 				a.Result = Acknowledged
 			}
 		} else {

@@ -19,6 +19,7 @@ const EventCanceled = "canceled"
 const (
 	stopCanceled     = "canceled"
 	stopAcknowledged = "acknowledged"
+	stopSuperseded   = "superseded"
 )
 
 // A delivery that nobody has claimed ends here; one that was accepted keeps that
@@ -32,12 +33,12 @@ set turn = turn + 1, stop = $3, final = claimed_by is null,
   because = case when claimed_by is null then $3 else because end,
   job_id = case when claimed_by is null then null else job_id end,
   status = case when claimed_by is not null or status in ('sent', 'delivered', 'read') then status else 'canceled' end
-where notification_id = $1 and not final and (claimed_by is null or stop is null)
-returning claimed_by is not null`
+where notification_id = $1 and step >= $4 and not final and (claimed_by is null or stop is null)
+returning step, target, status, claimed_by is not null`
 
 const stillMoving = `
 select exists (select from dispatcher.deliveries
-  where notification_id = $1 and not final and (claimed_by is null or stop is null))`
+  where notification_id = $1 and step >= $2 and not final and (claimed_by is null or stop is null))`
 
 const markCanceled = `
 insert into dispatcher.marks as m (notification_id, canceled_at) values ($1, $2)
@@ -71,8 +72,8 @@ func cancel(ctx context.Context, tx pgx.Tx, project string, id uuid.UUID, now ti
 	if err != nil {
 		return "", err
 	}
-	stopped, claimed, err := stopAll(ctx, tx, id, stopCanceled, now)
-	if err != nil || stopped == 0 {
+	stopped, claimed, err := stopAll(ctx, tx, id, 0, stopCanceled, now)
+	if err != nil || len(stopped) == 0 {
 		return AlreadyFinal, err
 	}
 	var calls int64
@@ -102,61 +103,37 @@ func notFound(err error) error {
 	return err
 }
 
-// stopAll stops every delivery of a notification and counts them, and those of
+// stopped is a delivery that was stopped, in the state that it is in since.
+type stopped struct {
+	step, target int16
+	status       notify.Status
+	calling      bool
+}
+
+// stopAll stops every delivery of a notification from a step on, and counts those of
 // them that are being called. A record that it waited for may have started the
 // next step or a retry, which only a later snapshot shows, so it looks until
 // nothing is left.
-func stopAll(ctx context.Context, tx pgx.Tx, id uuid.UUID, stop string, now time.Time) (stopped, claimed int, err error) {
+func stopAll(ctx context.Context, tx pgx.Tx, id uuid.UUID, from int16, stop string, now time.Time) (all []stopped, claimed int, err error) {
 	for moving := true; moving; {
-		rows, err := tx.Query(ctx, stopDeliveries, id, now, stop)
+		rows, err := tx.Query(ctx, stopDeliveries, id, now, stop, from)
 		if err != nil {
-			return 0, 0, err
+			return nil, 0, err
 		}
-		calling, err := pgx.CollectRows(rows, pgx.RowTo[bool])
-		if err != nil {
-			return 0, 0, err
-		}
-		stopped += len(calling)
-		for _, c := range calling {
-			if c {
+		var s stopped
+		_, err = pgx.ForEachRow(rows, []any{&s.step, &s.target, &s.status, &s.calling}, func() error {
+			all = append(all, s)
+			if s.calling {
 				claimed++
 			}
-		}
-		if err := tx.QueryRow(ctx, stillMoving, id).Scan(&moving); err != nil {
-			return 0, 0, err
-		}
-	}
-	return stopped, claimed, nil
-}
-
-// EventCorrected says that a delivery that had ended turned out better.
-const EventCorrected = "corrected"
-
-// Correct raises the status of a delivery that has ended, when evidence of a
-// higher rank comes late. A canceled delivery whose call turns out accepted
-// shows that; a failed one is only corrected by delivered or read.
-func (s *Store) Correct(ctx context.Context, id DeliveryID, status notify.Status, now time.Time) error {
-	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		var project string
-		err := tx.QueryRow(ctx, `
-			update dispatcher.deliveries set status = $4
-			where notification_id = $1 and step = $2 and target = $3 and final
-			  and case when status = 'canceled' then $4 in ('sent', 'delivered', 'read')
-			    else array_position($5::text[], status) < array_position($5::text[], $4) end
-			returning project`, id.Notification, id.Step, id.Target, string(status),
-			[]string{"sent", "failed", "suppressed", "expired", "canceled", "delivered", "read"}).Scan(&project)
-		if errors.Is(err, pgx.ErrNoRows) {
 			return nil
-		}
+		})
 		if err != nil {
-			return err
+			return nil, 0, err
 		}
-		b := &pgx.Batch{}
-		queueEvents(b, []Event{{At: now, ID: id, Project: project, Type: EventCorrected, Because: string(status)}})
-		return send(ctx, tx, b)
-	})
-	if err != nil {
-		return fmt.Errorf("correct: %w", err)
+		if err := tx.QueryRow(ctx, stillMoving, id, from).Scan(&moving); err != nil {
+			return nil, 0, err
+		}
 	}
-	return nil
+	return all, claimed, nil
 }

@@ -131,7 +131,7 @@ func TestAnEndIsCorrectedByEvidenceOfHigherRankOnly(t *testing.T) {
 			delivery := d.accept(row())[0]
 			d.record(after0(delivery, store.After{Status: from, Final: true}))
 			before := d.delivery(delivery.DeliveryID)
-			if err := d.Correct(t.Context(), delivery.DeliveryID, to, now()); err != nil {
+			if _, err := d.Correct(t.Context(), store.Correction{DeliveryID: delivery.DeliveryID, Status: to}, now()); err != nil {
 				t.Fatal(err)
 			}
 			after := d.delivery(delivery.DeliveryID)
@@ -155,10 +155,10 @@ func TestAnEndIsCorrectedByEvidenceOfHigherRankOnly(t *testing.T) {
 		}
 	}
 	open := d.accept(row())[0]
-	if err := d.Correct(t.Context(), open.DeliveryID, notify.Read, now()); err != nil || d.delivery(open.DeliveryID).Status != notify.Queued {
+	if _, err := d.Correct(t.Context(), store.Correction{DeliveryID: open.DeliveryID, Status: notify.Read}, now()); err != nil || d.delivery(open.DeliveryID).Status != notify.Queued {
 		t.Errorf("one that has not ended was corrected, %v", err)
 	}
-	if err := d.Correct(t.Context(), row().Starts[0].DeliveryID, notify.Read, now()); err != nil {
+	if _, err := d.Correct(t.Context(), store.Correction{DeliveryID: row().Starts[0].DeliveryID, Status: notify.Read}, now()); err != nil {
 		t.Errorf("one that is gone: %v", err)
 	}
 }

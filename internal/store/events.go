@@ -67,7 +67,7 @@ type EventPage struct {
 // be other projects'.
 const scanEvents = 5000
 
-const eventColumns = `e.id, e.at, e.notification_id, e.step, e.target, e.final, e.project, e.type, e.because,
+const eventColumns = `e.id, e.at, e.until, e.notification_id, e.step, e.target, e.final, e.project, e.type, e.because,
   (select d.channel from dispatcher.deliveries d
     where d.notification_id = e.notification_id and d.step = e.step and d.target = e.target)`
 
@@ -187,11 +187,15 @@ func scanEvent(row pgx.CollectableRow, more ...any) (LoggedEvent, error) {
 	var at time.Time
 	var step, target *int16
 	var because, channel *string
-	fields := []any{&e.Seq, &at, &e.ID.Notification, &step, &target, &e.Final, &e.Project, &e.Type, &because, &channel}
+	var until *time.Time
+	fields := []any{&e.Seq, &at, &until, &e.ID.Notification, &step, &target, &e.Final, &e.Project, &e.Type, &because, &channel}
 	if err := row.Scan(append(fields, more...)...); err != nil {
 		return LoggedEvent{}, err
 	}
 	e.At, e.Because, e.Channel = at.UTC(), zero(because), notify.Channel(zero(channel))
+	if until != nil {
+		e.Until = until.UTC()
+	}
 	e.ID.Step, e.ID.Target, e.Whole = zero(step), zero(target), step == nil
 	return e, nil
 }

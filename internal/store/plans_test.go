@@ -148,6 +148,10 @@ func filled(t *testing.T, notifications int) (plain, traced *db, tr *tracer) {
 	d.exec(`insert into dispatcher.api_keys select gen_random_uuid(), 'p' || i, '', decode(md5(i::text) || md5('x'), 'hex'), '', array['read'], now() from generate_series(1, 20000) i`)
 	d.exec(`insert into dispatcher.marks select id, now() from dispatcher.notifications limit 5000`)
 	d.exec(`insert into dispatcher.suppressions select 'project-' || i % 20, 'sms', decode(md5('s' || i), 'hex'), '', '', now() from generate_series(1, 20000) i`)
+	d.exec(`update dispatcher.attempts set provider_message_id = 'SM' || md5(notification_id::text)`)
+	d.exec(`insert into dispatcher.receipts (id, notification_id, step, target, attempt, account, subject, message_id, status, received_at, look_at, applied_at)
+		select gen_random_uuid(), notification_id, step, target, id, account, provider_message_id, provider_message_id, 'delivered', started_at, started_at, started_at
+		from dispatcher.attempts`)
 	d.exec(`insert into dispatcher.river_job (args, kind, queue, max_attempts, state, finalized_at)
 		select '{"v":1,"p":"p","c":"sms","i":[]}', 'deliver', 'sms', 25, 'completed', now() from generate_series(1, 20000)`)
 	d.exec(`analyze`)
@@ -167,6 +171,7 @@ func (insertedQueue) Insert(_ context.Context, _ pgx.Tx, e []store.Envelope) ([]
 // them from end to end takes the longer the longer the service runs.
 var big = []string{
 	"notifications", "deliveries", "waits", "attempts", "events", "suppressions", "idempotency_keys", "api_keys", "river_job", "marks",
+	"receipts",
 }
 
 var seqScan = regexp.MustCompile(`Seq Scan on (?:dispatcher\.)?(\w+)`)
@@ -226,12 +231,24 @@ func TestNoStatementReadsABigTableFromEndToEnd(t *testing.T) {
 		must(d.CountHeld(t.Context(), "main", 100))
 		must(d.WakeHeld(t.Context(), []store.Room{{Hold: store.Hold{Scope: "main", Priority: notify.Normal, Project: "p"}, N: 10}}))
 		must(d.Sweep(t.Context(), ids[0], 100, now()))
+		stop := store.Consent{
+			Account: "main", Channel: notify.SMS, Address: first.Address, Delivery: first.DeliveryID, Stop: true, Reason: store.ReasonStop, At: now(),
+		}
+		start := stop
+		start.Stop = false
+		must(nil, d.AddConsents(t.Context(), []store.Consent{stop, start}))
 		must(d.DeadNodes(t.Context()))
 		must(d.DeadWork(t.Context(), uuid.New()))
 		must(d.Bury(t.Context(), d.node))
 		must(nil, link.Beat(t.Context()))
 		must(d.Cancel(t.Context(), other.Project, other.Notification, now()))
-		must(nil, d.Correct(t.Context(), other.DeliveryID, notify.Delivered, now()))
+		must(d.Correct(t.Context(), store.Correction{DeliveryID: other.DeliveryID, Status: notify.Delivered, Supersedes: true, Receipts: ids[:1]}, now()))
+		must(d.AddReceipts(t.Context(), []store.Receipt{receipt(first.DeliveryID, notify.Delivered), receipt(store.DeliveryID{}, notify.Sent)}))
+		must(d.TakeReceipts(t.Context(), 100))
+		must(nil, d.Applied(t.Context(), ids[:2], nil))
+		must(d.ParkedReceipts(t.Context(), 100))
+		must(d.TakePolls(t.Context(), 16))
+		must(nil, d.Polled(t.Context(), store.Poll{DeliveryID: first.DeliveryID}, now()))
 		must(d.Authenticate(t.Context(), secret))
 		must(d.ListKeys(t.Context(), "p"))
 		must(d.Get(t.Context(), first.Project, first.Notification))

@@ -18,12 +18,21 @@ type queryer interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
+const wholeStory = "select " + eventColumns + " from dispatcher.events e where e.notification_id = $1 order by e.id"
+
 // Get reads one notification of a project with its whole story, or [ErrNotFound].
 func (s *Store) Get(ctx context.Context, project string, id uuid.UUID) (Record, error) {
 	var records []Record
 	// One snapshot for all of its parts, so that they tell one story.
 	err := pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) (err error) {
-		records, err = readRecords(ctx, tx, []uuid.UUID{id}, true)
+		if records, err = readRecords(ctx, tx, []uuid.UUID{id}, true); err != nil || len(records) == 0 {
+			return err
+		}
+		rows, err := tx.Query(ctx, wholeStory, id)
+		if err != nil {
+			return fmt.Errorf("read events: %w", err)
+		}
+		records[0].Events, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (LoggedEvent, error) { return scanEvent(row) })
 		return err
 	})
 	if err != nil {
@@ -35,7 +44,7 @@ func (s *Store) Get(ctx context.Context, project string, id uuid.UUID) (Record, 
 	return records[0], nil
 }
 
-// Records reads notifications by id, without their attempts. Those that do not
+// Records reads notifications by id, without their attempts and receipts. Those that do not
 // exist are left out.
 func (s *Store) Records(ctx context.Context, ids []uuid.UUID) ([]Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.limit)
@@ -182,8 +191,15 @@ select notification_id, step, target, turn, id, n, node, account, started_at, du
   provider_code, provider_message_id, detail, possible_duplicate
 from dispatcher.attempts where notification_id = any($1) order by notification_id, step, target, turn`
 
-// readRecords reads notifications by id, newest first. Those that do not exist
-// are left out.
+// Histories is Records with attempts and receipts.
+func (s *Store) Histories(ctx context.Context, ids []uuid.UUID) ([]Record, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.limit)
+	defer cancel()
+	return readRecords(ctx, s.pool, ids, true)
+}
+
+// readRecords reads notifications by id, newest first, with their attempts and
+// receipts if asked to. Those that do not exist are left out.
 func readRecords(ctx context.Context, q queryer, ids []uuid.UUID, attempts bool) ([]Record, error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -229,6 +245,14 @@ func readRecords(ctx context.Context, q queryer, ids []uuid.UUID, attempts bool)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read attempts: %w", err)
+	}
+	err = each(ctx, q, readReceipts, ids, scanReceipt, func(receipt Receipt) {
+		if r := at[receipt.Notification]; r != nil {
+			r.Receipts = append(r.Receipts, receipt)
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read receipts: %w", err)
 	}
 	return records, nil
 }

@@ -37,6 +37,8 @@ type Result struct {
 	Events []Event
 	// Suppress, if not nil, puts the address on the suppression list.
 	Suppress *Suppression
+	// Receipts are those that it was decided from, which are applied with it.
+	Receipts []uuid.UUID
 }
 
 // After is a delivery's state after a [Result].
@@ -101,8 +103,8 @@ where d.notification_id = r.id and d.step = r.step and d.target = r.target and d
   and (d.claimed_by is null or d.claim_id = r.claim)
 returning d.notification_id, d.step, d.target`
 
-// An attempt that the reaper wrote as unknown is corrected by the worker that
-// made the call, should it be alive after all.
+// An attempt that the reaper wrote as unknown, or whoever applied a receipt that
+// came before the call's answer, is corrected by the worker that made the call.
 const insertAttempts = `
 insert into dispatcher.attempts as a (notification_id, step, target, turn, n, http_status, duration_us, retry_after_ms, started_at,
   id, node, possible_duplicate, account, outcome, provider_code, provider_message_id, detail)
@@ -112,7 +114,7 @@ on conflict (notification_id, step, target, turn) do update set
   http_status = excluded.http_status, duration_us = excluded.duration_us, retry_after_ms = excluded.retry_after_ms,
   id = excluded.id, outcome = excluded.outcome, provider_code = excluded.provider_code,
   provider_message_id = excluded.provider_message_id, detail = excluded.detail
-where a.outcome = 'unknown' and excluded.outcome <> 'unknown' and a.id <> excluded.id
+where a.outcome = 'unknown' and excluded.outcome <> 'unknown'
 returning notification_id, step, target`
 
 const readAttemptIDs = `
@@ -220,7 +222,9 @@ func (s *Store) move(ctx context.Context, tx pgx.Tx, results []Result, fates []F
 	var waits []Wait
 	var suppressions []*Suppression
 	var waited []*Result
+	var receipts []uuid.UUID
 	for _, r := range moved {
+		receipts = append(receipts, r.Receipts...)
 		starts, w.events = append(starts, r.Next...), append(w.events, r.Events...)
 		switch {
 		case r.Wait != nil:
@@ -241,6 +245,7 @@ func (s *Store) move(ctx context.Context, tx pgx.Tx, results []Result, fates []F
 	queueWaits(w.rows, waits)
 	queueWaitDeletes(w.rows, waited)
 	queueSuppressions(w.rows, suppressions)
+	queueApplied(w.rows, receipts)
 	queueInserts(w.rows, starts)
 	return w, nil
 }

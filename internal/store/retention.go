@@ -57,9 +57,20 @@ delete from dispatcher.idempotency_keys where (project, route, key) in (
   select project, route, key from dispatcher.idempotency_keys where expires_at < $1 order by expires_at limit $2
   for update skip locked)`
 
+// parkedFor is how long receipts of messages that nobody knows are kept.
+const parkedFor = 7 * 24 * time.Hour
+
+// deleteParked forgets receipts of messages that nobody knew for a week: whoever
+// made the call would have recorded it long since.
+const deleteParked = `
+delete from dispatcher.receipts where id in (
+  select id from dispatcher.receipts where applied_at is null and notification_id is null and received_at < $1
+  order by look_at limit $2 for update skip locked)`
+
 // Expire deletes, each at most batch rows at a time: notifications that ended
 // before the given instant with all that belongs to them, and idempotency keys,
-// batches and suppressions past their time. It never touches a notification that has not
+// batches and suppressions past their time, and receipts that were parked for a
+// week. It never touches a notification that has not
 // ended. deleted counts all of them; more says that there may be more to delete.
 func (s *Store) Expire(ctx context.Context, endedBefore, now time.Time, batch int) (deleted int64, more bool, err error) {
 	for _, step := range []struct {
@@ -71,6 +82,7 @@ func (s *Store) Expire(ctx context.Context, endedBefore, now time.Time, batch in
 		{deleteKeys, []any{now, batch}},
 		{deleteSuppressions, []any{now, batch}},
 		{deleteBatches, []any{now, batch}},
+		{deleteParked, []any{now.Add(-parkedFor), batch}},
 	} {
 		tag, err := s.pool.Exec(ctx, step.sql, step.args...)
 		if err != nil {

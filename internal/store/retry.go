@@ -61,7 +61,7 @@ on conflict (notification_id) do update set
 const renewDelivery = `
 on conflict (notification_id, step, target) do update set
   round = excluded.round, turn = greatest(excluded.turn, deliveries.turn + 1), final = false, status = excluded.status,
-  because = excluded.because, started_because = excluded.started_because, stop = null, job_id = excluded.job_id,
+  because = excluded.because, started_because = excluded.started_because, stop = null, job_id = excluded.job_id, claim_id = null,
   attempts = 0, throttles = 0, crashes = 0,
   repeats = case when deliveries.repeats > 0 or deliveries.because in ('unknown', 'crashed_worker') then 1 else 0 end,
   started_at = excluded.started_at, ends_at = excluded.ends_at, expires_at = excluded.expires_at, finished_at = null,

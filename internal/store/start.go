@@ -153,12 +153,12 @@ from unnest($1::uuid[], $2::int2[], $3::int2[], $4::int2[], $5::int2[], $6::int4
 ` + renewDelivery
 
 const insertWaits = `
-insert into dispatcher.waits (notification_id, step, target, turn, priority, held, due, until, since, project, channel, reason, scope)
+insert into dispatcher.waits (notification_id, step, target, turn, priority, held, due, until, since, project, channel, reason, scope, ask_at)
 select * from unnest($1::uuid[], $2::int2[], $3::int2[], $4::int4[], $5::int2[], $6::bool[], $7::timestamptz[], $8::timestamptz[],
-  $9::timestamptz[], $10::text[], $11::text[], $12::text[], $13::text[])
+  $9::timestamptz[], $10::text[], $11::text[], $12::text[], $13::text[], $14::timestamptz[])
 on conflict (notification_id, step, target) do update set
   turn = excluded.turn, held = excluded.held, due = excluded.due, until = excluded.until, since = excluded.since,
-  reason = excluded.reason, scope = excluded.scope`
+  reason = excluded.reason, scope = excluded.scope, ask_at = excluded.ask_at`
 
 // deliveryColumns gathers rows column by column for unnest.
 type deliveryColumns struct {
@@ -225,6 +225,7 @@ func queueWaits(b *pgx.Batch, waits []Wait) {
 		priority                        []int16
 		held                            []bool
 		due, until, since               []time.Time
+		ask                             []*time.Time
 		project, channel, reason, scope []string
 	)
 	for _, w := range waits {
@@ -233,11 +234,11 @@ func queueWaits(b *pgx.Batch, waits []Wait) {
 		if !w.Held || w.Until.After(w.Due) {
 			w.Until = w.Due
 		}
-		due, until, since = append(due, w.Due), append(until, w.Until), append(since, w.Since)
+		due, until, since, ask = append(due, w.Due), append(until, w.Until), append(since, w.Since), append(ask, null(w.AskAt))
 		project, channel = append(project, w.Project), append(channel, string(w.Channel))
 		reason, scope = append(reason, string(w.Reason)), append(scope, w.Scope)
 	}
-	b.Queue(insertWaits, k.ids, k.step, k.target, k.turn, priority, held, due, until, since, project, channel, reason, scope)
+	b.Queue(insertWaits, k.ids, k.step, k.target, k.turn, priority, held, due, until, since, project, channel, reason, scope, ask)
 }
 
 // Event is one line of a notification's story.
@@ -248,12 +249,14 @@ type Event struct {
 	Project string
 	Type    string
 	Because string
-	Final   bool // the notification ends with it
+	Until   time.Time // of a wait, when it is expected to end
+	Final   bool      // the notification ends with it
 }
 
 const insertEvents = `
-insert into dispatcher.events (at, notification_id, step, target, project, type, because, final)
-select * from unnest($1::timestamptz[], $2::uuid[], $3::int2[], $4::int2[], $5::text[], $6::text[], $7::text[], $8::bool[])`
+insert into dispatcher.events (at, notification_id, step, target, project, type, because, final, until)
+select * from unnest($1::timestamptz[], $2::uuid[], $3::int2[], $4::int2[], $5::text[], $6::text[], $7::text[], $8::bool[],
+  $9::timestamptz[])`
 
 // queueEvents adds the events' lock and the events to b. They must be the last
 // statements before the commit. What becomes of calls to status webhooks is no
@@ -266,6 +269,7 @@ func queueEvents(b *pgx.Batch, events []Event) {
 		project, kind []string
 		because       []*string
 		final         []bool
+		until         []*time.Time
 	)
 	for i := range events {
 		e := &events[i]
@@ -273,7 +277,7 @@ func queueEvents(b *pgx.Batch, events []Event) {
 			continue
 		}
 		at, ids, project, kind = append(at, e.At), append(ids, e.ID.Notification), append(project, e.Project), append(kind, e.Type)
-		because, final = append(because, nullText(e.Because)), append(final, e.Final)
+		because, final, until = append(because, nullText(e.Because)), append(final, e.Final), append(until, null(e.Until))
 		if e.Whole {
 			step, target = append(step, nil), append(target, nil)
 		} else {
@@ -284,7 +288,7 @@ func queueEvents(b *pgx.Batch, events []Event) {
 		return
 	}
 	b.Queue("select set_config('lock_timeout', $2, true), pg_advisory_xact_lock($1)", eventsLock, otherPatience.String())
-	b.Queue(insertEvents, at, ids, step, target, project, kind, because, final)
+	b.Queue(insertEvents, at, ids, step, target, project, kind, because, final, until)
 }
 
 // send runs a batch in tx and returns the first error.

@@ -56,7 +56,7 @@ type Delivery struct {
 	Status     notify.Status
 	Final      bool
 	Because    string   // why it ended or waits: an outcome, or one of the Because constants of fallback
-	Stop       string   // "", canceled or acknowledged: no further call
+	Stop       string   // "", canceled, acknowledged or superseded: no further call
 	StartedWhy string   // first, all, or "fallback: …"
 	Account    string   // the account last claimed for
 	Pinned     string   // the account that the step names, empty for none
@@ -92,6 +92,9 @@ type Wait struct {
 	// Until is when it is expected to move; of a wait that is not held that is Due.
 	Until time.Time
 	Due   time.Time
+	// AskAt is when the provider is asked for the receipt that is waited for; zero
+	// where it is not.
+	AskAt time.Time
 }
 
 // Attempt is a row of attempts.
@@ -116,10 +119,12 @@ type Attempt struct {
 // Record is a notification with everything that is known of it.
 type Record struct {
 	Notification   notify.Notification
-	Deliveries     []Delivery // by step and target
-	Waits          []Wait     // by step and target
-	Attempts       []Attempt  // by step, target and turn
-	CanceledAt     time.Time  // zero for never
+	Deliveries     []Delivery    // by step and target
+	Waits          []Wait        // by step and target
+	Attempts       []Attempt     // by step, target and turn
+	Receipts       []Receipt     // in the order in which they came
+	Events         []LoggedEvent // in the order of their positions; of [Store.Get] only
+	CanceledAt     time.Time     // zero for never
 	AcknowledgedAt time.Time
 	RetriedAt      time.Time // the last time that an operator started it again
 	// AcceptedUntil is when it would have expired without a retry; zero without one.
