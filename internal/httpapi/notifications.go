@@ -177,9 +177,7 @@ func (a *API) getNotification(ctx context.Context, in *notificationInput) (*noti
 	if err != nil {
 		return nil, a.storeProblem(ctx, err)
 	}
-	v := view(&record, a.account(project))
-	v.Timeline = timeline(&record)
-	return &notificationOutput{Body: v}, nil
+	return &notificationOutput{Body: view(&record, a.account(project))}, nil
 }
 
 type cancelOutput struct {
