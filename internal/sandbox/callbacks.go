@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -39,6 +40,8 @@ type tale struct {
 	provider, messageID string
 	rest                []stage
 	request             func(context.Context, stage) (*http.Request, error)
+	overrides           overrides
+	failures            int // of the first of rest, so far
 }
 
 type taleHeap []*tale
@@ -136,7 +139,13 @@ func (q *callbackQueue) work(ctx context.Context) {
 			q.sleep(ctx, wait)
 			continue
 		}
-		q.send(ctx, t, t.rest[0])
+		if again := q.send(ctx, t, t.rest[0]); again {
+			t.failures++
+			t.due = time.Now().Add(retryPause << (t.failures - 1))
+			q.push(t)
+			continue
+		}
+		t.failures = 0
 		if t.rest = t.rest[1:]; len(t.rest) > 0 {
 			t.due = t.due.Add(t.delay)
 			q.push(t)
@@ -171,16 +180,30 @@ func (q *callbackQueue) sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-func (q *callbackQueue) send(ctx context.Context, t *tale, st stage) {
+// send makes a callback once and reports whether it is to be made again.
+func (q *callbackQueue) send(ctx context.Context, t *tale, st stage) (again bool) {
 	status, err := q.post(ctx, t, st)
 	text := ""
 	if err != nil {
-		if ue, ok := errors.AsType[*url.Error](err); ok {
-			err = ue.Err // the URL around it holds a token
-		}
-		text = err.Error()
+		text = withoutURL(err)
 	}
 	q.note(t, st, status, text)
+	return t.overrides.again(t.failures+1, status, err)
+}
+
+// withoutURL is the text of an error without the URL around it, which holds a
+// token.
+func withoutURL(err error) string {
+	if ue, ok := errors.AsType[*url.Error](err); ok {
+		err = ue.Err
+	}
+	return err.Error()
+}
+
+// isConnect reports whether no connection could be made.
+func isConnect(err error) bool {
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "dial"
 }
 
 func (q *callbackQueue) post(ctx context.Context, t *tale, st stage) (int, error) {

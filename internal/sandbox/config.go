@@ -34,6 +34,8 @@ type Config struct {
 	// authenticate with it; it signs that account's callbacks. For others the
 	// password of the request, where its user is the account SID, signs.
 	TwilioTokens map[string]string
+	// TwilioInbound says where messages go that come in at Twilio.
+	TwilioInbound TwilioInbound
 	// Meta says where Meta's status webhooks go; without a URL none are sent.
 	Meta MetaWebhook
 	// Receipts is how callbacks behave until changed; default [DefaultReceipts].
@@ -83,7 +85,10 @@ func (c Config) validate() error {
 	if err := c.Receipts.validate(); err != nil {
 		return fmt.Errorf("receipts: %w", err)
 	}
-	for name, raw := range map[string]string{"public url": c.PublicURL, "meta webhook url": c.Meta.URL} {
+	for name, raw := range map[string]string{
+		"public url": c.PublicURL, "meta webhook url": c.Meta.URL,
+		"twilio sms url": c.TwilioInbound.SMS, "twilio whatsapp url": c.TwilioInbound.WhatsApp,
+	} {
 		if raw != "" && !absoluteURL(raw) {
 			return fmt.Errorf("%s must be an absolute http or https url", name)
 		}

@@ -31,6 +31,7 @@
 //	GET    /sandbox/faults             the rules that are left; PUT replaces them
 //	GET    /sandbox/receipts           how callbacks behave; PUT replaces it
 //	GET    /sandbox/callbacks          the callbacks sent lately and what they were answered
+//	POST   /sandbox/inbound            a message that a person writes, such as STOP
 //	GET    /sandbox/subscription?name= a web push subscription; the same name gives the same keys
 //	GET    /sandbox/credentials        throwaway credentials that fit this sandbox
 //	GET    /sandbox/recipients         the recipients that script themselves

@@ -30,7 +30,8 @@ type reply struct {
 	accepted    bool
 	course      course
 	// callback makes a status callback; nil where nobody asked for any.
-	callback func(context.Context, stage) (*http.Request, error)
+	callback  func(context.Context, stage) (*http.Request, error)
+	overrides overrides
 }
 
 // handle runs a call past the rules, records it and answers it.
@@ -90,7 +91,7 @@ func tell(c call, rep reply) *tale {
 	}
 	return &tale{
 		delay: rep.course.delay, provider: c.provider, messageID: rep.id,
-		rest: calls, request: rep.callback,
+		rest: calls, request: rep.callback, overrides: rep.overrides,
 	}
 }
 

@@ -96,20 +96,24 @@ type course struct {
 	stages []stage // in the order in which they come true
 	delay  time.Duration
 	repeat int
-	// shuffle and beforeAnswer are the callbacks' matter, not the message's.
+	// shuffle is the callbacks' matter, not the message's.
 	shuffle, beforeAnswer bool
 }
 
-// at returns the status that holds at that time after acceptance.
-func (c course) at(since time.Duration) (stage, bool) {
-	n := len(c.stages)
-	if c.delay > 0 {
-		n = min(n, int(since/c.delay))
+// at returns the status that holds at that time after acceptance, and after what
+// time it came to hold.
+func (c course) at(since time.Duration) (st stage, after time.Duration, ok bool) {
+	n, delay := len(c.stages), c.delay
+	if c.beforeAnswer {
+		delay = 0
+	}
+	if delay > 0 {
+		n = min(n, int(since/delay))
 	}
 	if n <= 0 {
-		return stage{}, false
+		return stage{}, 0, false
 	}
-	return c.stages[n-1], true
+	return c.stages[n-1], time.Duration(n) * delay, true
 }
 
 // calls returns the stages in the order in which callbacks tell them.

@@ -48,6 +48,7 @@ func (s *Server) control() http.Handler {
 	mux.HandleFunc("GET /sandbox/receipts", s.getReceipts)
 	mux.HandleFunc("PUT /sandbox/receipts", s.putReceipts)
 	mux.HandleFunc("GET /sandbox/callbacks", s.getCallbacks)
+	mux.HandleFunc("POST /sandbox/inbound", s.postInbound)
 	mux.HandleFunc("GET /sandbox/recipients", s.getRecipients)
 	mux.HandleFunc("GET /sandbox/subscription", s.getSubscription)
 	mux.HandleFunc("GET /sandbox/credentials", s.getCredentials)

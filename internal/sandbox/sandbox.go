@@ -28,6 +28,7 @@ type Server struct {
 	faults    faultList
 	receipts  receiptState
 	meta      atomic.Pointer[MetaWebhook]
+	inbound   atomic.Pointer[TwilioInbound]
 	callbacks *callbackQueue
 	scripts   map[string]map[string]Scripted
 	refused   *recently // what has been refused once
@@ -59,6 +60,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.receipts.set(*cfg.Receipts)
 	s.SetMetaWebhook(cfg.Meta)
+	s.SetTwilioInbound(cfg.TwilioInbound)
 	s.callbacks = newCallbackQueue(cfg.Now)
 	keys, err := newKeyring(cfg.STARTTLS)
 	if err != nil {

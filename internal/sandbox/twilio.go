@@ -180,6 +180,7 @@ func (s *Server) twilioAccept(c call, form url.Values, script *Scripted, token s
 		sid: "SM" + randomHex(), account: c.account, to: c.to, from: form.Get("From"), service: form.Get("MessagingServiceSid"),
 		body: form.Get("Body"), status: "queued", created: s.now().UTC(),
 	}
+	m.updated = m.created
 	if m.service != "" {
 		m.status = "accepted"
 	}
@@ -189,6 +190,8 @@ func (s *Server) twilioAccept(c call, form url.Values, script *Scripted, token s
 	}
 	if target := form.Get("StatusCallback"); target != "" {
 		rep.callback = twilioCallback(target, token, m)
+		_, fragment, _ := strings.Cut(target, "#")
+		rep.overrides = readOverrides(fragment)
 	}
 	return rep
 }

@@ -89,13 +89,13 @@ func (s *Server) twilioNow(e *entry) string {
 	form, _ := url.ParseQuery(string(e.raw))
 	m := twilioMessage{
 		sid: e.answer.ID, account: e.account, to: e.to, from: form.Get("From"), service: form.Get("MessagingServiceSid"),
-		body: form.Get("Body"), status: "queued", created: e.at.UTC(),
+		body: form.Get("Body"), status: "queued", created: e.at.UTC(), updated: e.at.UTC(),
 	}
 	if m.service != "" {
 		m.status = "accepted"
 	}
-	if st, ok := e.course.at(s.now().Sub(e.at)); ok {
-		m.status, m.code = st.status, st.code
+	if st, after, ok := e.course.at(s.now().Sub(e.at)); ok {
+		m.status, m.code, m.updated = st.status, st.code, m.created.Add(after)
 	} else if len(e.course.stages) == 0 {
 		m.status = "sent" // nobody will ever hear more
 	}
@@ -104,7 +104,7 @@ func (s *Server) twilioNow(e *entry) string {
 
 // twilioCallback makes the signed status callbacks of a message.
 func twilioCallback(target, token string, m twilioMessage) func(context.Context, stage) (*http.Request, error) {
-	target, _, _ = strings.Cut(target, "#") // options of the retry, neither sent nor signed
+	target, _, _ = strings.Cut(target, "#") // neither sent nor signed, see [overrides]
 	return func(ctx context.Context, st stage) (*http.Request, error) {
 		form := url.Values{
 			"MessageSid": {m.sid}, "SmsSid": {m.sid}, "MessageStatus": {st.status}, "SmsStatus": {st.status},
@@ -120,14 +120,11 @@ func twilioCallback(target, token string, m twilioMessage) func(context.Context,
 			form.Set("ChannelPrefix", "whatsapp")
 			form.Set("ChannelToAddress", number)
 		}
-		req, err := http.NewRequestWithContext(ctx, http.MethodPost, target, strings.NewReader(form.Encode()))
+		req, err := twilioRequest(ctx, target, token, form)
 		if err != nil {
 			return nil, err
 		}
-		req.Header.Set("Content-Type", "application/x-www-form-urlencoded; charset=UTF-8")
-		req.Header.Set("User-Agent", "TwilioProxy/1.1")
 		req.Header.Set("I-Twilio-Idempotency-Token", m.sid+"-"+st.status)
-		req.Header.Set("X-Twilio-Signature", twilioSignature(token, target, form))
 		return req, nil
 	}
 }

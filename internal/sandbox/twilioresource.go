@@ -8,7 +8,7 @@ import (
 // twilioMessage is Twilio's message resource.
 type twilioMessage struct {
 	sid, account, to, from, service, body, status, code string
-	created                                             time.Time
+	created, updated                                    time.Time
 }
 
 // twilioResource is its JSON; a struct, since a benchmark makes thousands a second.
@@ -36,12 +36,12 @@ type twilioResource struct {
 }
 
 func (m twilioMessage) json() string {
-	stamp := m.created.Format(time.RFC1123Z)
+	stamp, updated := m.created.Format(time.RFC1123Z), m.updated.Format(time.RFC1123Z)
 	base := "/2010-04-01/Accounts/" + m.account + "/Messages/" + m.sid
 	r := twilioResource{
 		SID: m.sid, AccountSID: m.account, ServiceSID: orNull(m.service), To: m.to, From: orNull(m.from), Body: m.body,
 		Status: m.status, Direction: "outbound-api", APIVersion: "2010-04-01", NumSegments: "1", NumMedia: "0", PriceUnit: "USD",
-		DateCreated: stamp, DateUpdated: stamp, URI: base + ".json", Subresources: map[string]string{"media": base + "/Media.json"},
+		DateCreated: stamp, DateUpdated: updated, URI: base + ".json", Subresources: map[string]string{"media": base + "/Media.json"},
 	}
 	if m.status != "queued" && m.status != "accepted" {
 		r.DateSent = &stamp
