@@ -34,7 +34,8 @@ func migrateCommand() command {
 		sub: []command{
 			{
 				name: "up", summary: "apply what is missing",
-				details: "Any number of processes may do it at once: one works and the others wait for it.",
+				details: "Any number of processes may do it at once: one works and the others wait for it.\n" +
+					"A table that another session keeps locked is tried for two minutes.",
 				setup: func(f *flag.FlagSet) action {
 					database := newDatabaseFlags(f)
 					return func(ctx context.Context, e *env, _ []string) error { return migrateUp(ctx, e, database) }
@@ -66,7 +67,8 @@ func migrateUp(ctx context.Context, e *env, database databaseFlags) error {
 		printTo(e.stdout, "%s: nothing to do\n", migrationLine(before))
 		return nil
 	}
-	if err := store.Migrate(ctx, url); err != nil {
+	waiting := func(blockers string) { printTo(e.stderr, "waiting for a lock that is held by %s\n", blockers) }
+	if err := (store.Migration{Waiting: waiting}).Up(ctx, url); err != nil {
 		return err
 	}
 	after, err := store.Status(ctx, url)

@@ -67,7 +67,10 @@ func (s serveFlags) run(ctx context.Context, e *env) error {
 	}
 	log := newLogger(e, c)
 	if *s.migrate {
-		if err := store.Migrate(ctx, c.Database.URL.Reveal()); err != nil {
+		waiting := func(blockers string) {
+			log.WarnContext(ctx, "migration waits for a lock", slog.String("held_by", blockers))
+		}
+		if err := (store.Migration{Waiting: waiting}).Up(ctx, c.Database.URL.Reveal()); err != nil {
 			return err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -39,29 +40,32 @@ type MigrationStatus struct {
 // current too: a new version's migrations keep the previous version working.
 func (s MigrationStatus) Current() bool { return s.River >= s.RiverWanted && s.Schema >= s.Wanted }
 
-// Migrate brings the database to this build's schema. Any number of processes
-// may call it at once; one works and the others wait for it.
+// Migrate brings the database to this build's schema; see [Migration.Up].
 func Migrate(ctx context.Context, databaseURL string) error {
-	return withMigrator(ctx, databaseURL, func(ctx context.Context, m *migrator) error {
-		if _, err := m.lock.Exec(ctx, "select pg_advisory_lock($1)", migrateLock); err != nil {
-			return fmt.Errorf("lock migrations: %w", err)
-		}
-		if _, err := m.lock.Exec(ctx, "create schema if not exists "+Schema); err != nil {
-			return fmt.Errorf("create schema: %w", err)
-		}
-		_, err := m.river.Migrate(ctx, rivermigrate.DirectionUp, &rivermigrate.MigrateOpts{TargetVersion: riverVersion})
-		if err != nil {
-			return fmt.Errorf("migrate river: %w", err)
-		}
-		ours, err := m.goose()
-		if err != nil {
-			return err
-		}
-		if _, err := ours.Up(ctx); err != nil {
-			return fmt.Errorf("migrate: %w", err)
-		}
-		return nil
-	})
+	return Migration{}.Up(ctx, databaseURL)
+}
+
+// lockMigrations waits without a limit: another migrator works as long as it
+// takes.
+const lockMigrations = "select set_config('lock_timeout', '0', false), pg_advisory_lock($1)"
+
+// up applies what is missing, once.
+func (m *migrator) up(ctx context.Context) error {
+	if _, err := m.lock.Exec(ctx, "create schema if not exists "+Schema); err != nil {
+		return fmt.Errorf("create schema: %w", err)
+	}
+	_, err := m.river.Migrate(ctx, rivermigrate.DirectionUp, &rivermigrate.MigrateOpts{TargetVersion: riverVersion})
+	if err != nil {
+		return fmt.Errorf("migrate river: %w", err)
+	}
+	ours, err := m.goose()
+	if err != nil {
+		return err
+	}
+	if _, err := ours.Up(ctx); err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	return nil
 }
 
 // Status reads how far the database has been migrated; it changes nothing.
@@ -118,7 +122,8 @@ func withMigrator(ctx context.Context, databaseURL string, do func(context.Conte
 		return errors.New("the database URL cannot be parsed") // the parser's own words may hold the password
 	}
 	cfg.MaxConns = 2
-	cfg.ConnConfig.RuntimeParams["application_name"] = "dispatcher-migrate"
+	cfg.ConnConfig.RuntimeParams["application_name"] = migratorName
+	cfg.ConnConfig.RuntimeParams["lock_timeout"] = strconv.FormatInt(migrationLockWait.Milliseconds(), 10)
 	lock, err := pgx.ConnectConfig(ctx, cfg.ConnConfig)
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)
