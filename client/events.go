@@ -62,8 +62,11 @@ type Event struct {
 	Target  *int    `json:"target"`  // which address of the step, counted from 0
 	Channel Channel `json:"channel"` // of the step
 	Because string  `json:"because"` // why; of waiting the reason, of corrected the new status
-	Final   bool    `json:"final"`   // the notification ends with this event
-	Status  string  `json:"status"`  // of the notification; only where Final
+	// Until is when the wait that begins with the event is expected to end; nil where
+	// none does.
+	Until  *time.Time `json:"until"`
+	Final  bool       `json:"final"`  // the notification ends with this event
+	Status string     `json:"status"` // of the notification; only where Final
 }
 
 // maxSilence is how long a stream may bring nothing before it counts as broken.

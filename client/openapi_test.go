@@ -50,7 +50,7 @@ func TestTypesHaveTheMembersOfTheAPI(t *testing.T) {
 		"EmailContent": client.EmailContent{}, "Attachment": client.Attachment{}, "SlackContent": client.SlackContent{},
 		"WebhookContent": client.WebhookContent{}, "Accepted": client.Receipt{}, "NotificationView": client.Status{},
 		"WaitingView": client.Waiting{}, "StepStatus": client.StepStatus{}, "AttemptView": client.Attempt{}, "ErrorDetail": client.FieldError{},
-		"AckOutputBody": client.Acknowledgement{}, "EventView": client.Event{},
+		"AckOutputBody": client.Acknowledgement{}, "EventView": client.Event{}, "ReceiptView": client.StatusReceipt{}, "TimelineEntry": client.Entry{},
 	} {
 		var want []string
 		for name := range doc.Components.Schemas[schema].Properties {

@@ -22,6 +22,7 @@ type Status struct {
 	Waiting        *Waiting       `json:"waiting"`    // nil while it is moving
 	Metadata       map[string]any `json:"metadata"`
 	Steps          []StepStatus   `json:"steps"`
+	Timeline       []Entry        `json:"timeline"` // of [Client.Get] only
 }
 
 // Waiting is why something is not moving, and until when at least.
@@ -48,6 +49,41 @@ type StepStatus struct {
 	Targets        int       `json:"targets"`
 	Waiting        *Waiting  `json:"waiting"`
 	Attempts       []Attempt `json:"attempts"` // of [Client.Get] only
+	// Receipts are what providers said later, in the order in which it came; of
+	// [Client.Get] only.
+	Receipts []StatusReceipt `json:"receipts"`
+}
+
+// StatusReceipt is what a provider said later about a message that it took.
+type StatusReceipt struct {
+	Status            string     `json:"status"` // sent, delivered, read or failed
+	At                *time.Time `json:"at"`     // by the provider's clock; nil where it does not say
+	ReceivedAt        time.Time  `json:"received_at"`
+	Account           string     `json:"account"`
+	Target            int        `json:"target"`
+	Outcome           string     `json:"outcome"` // why it failed
+	ProviderCode      string     `json:"provider_code"`
+	ProviderMessageID string     `json:"provider_message_id"`
+	Detail            string     `json:"detail"`
+}
+
+// Entry is one line of a notification's story.
+type Entry struct {
+	At time.Time `json:"at"`
+	// Type is started (a step), attempt (a call), receipt, or the type of an [Event].
+	// More may be added.
+	Type         string     `json:"type"`
+	Step         *int       `json:"step"`   // of the chain, counted from 0; nil where it is about the whole
+	Target       *int       `json:"target"` // which address of the step; nil where it is about all
+	Channel      Channel    `json:"channel"`
+	Account      string     `json:"account"`
+	Because      string     `json:"because"`
+	Until        *time.Time `json:"until"`   // when the wait that begins here is expected to end
+	N            int        `json:"n"`       // of an attempt
+	Outcome      string     `json:"outcome"` // of an attempt, and of a receipt that failed
+	Status       string     `json:"status"`  // of a receipt
+	ProviderCode string     `json:"provider_code"`
+	Final        bool       `json:"final"`
 }
 
 // Attempt is one call of a provider.

@@ -96,6 +96,7 @@ type eventView struct {
 	Target         *int           `json:"target,omitzero" doc:"Which address of the step, counted from 0."`
 	Channel        notify.Channel `json:"channel,omitzero" enum:"push,sms,whatsapp,email,slack,webhook" doc:"The step's."`
 	Because        string         `json:"because,omitzero" doc:"Why; of waiting the reason, of corrected the new status."`
+	Until          *time.Time     `json:"until,omitempty" doc:"When the wait that begins here is expected to end: of waiting, of unknown, and of sent or delivered while receipts may come."`
 	Final          bool           `json:"final" doc:"The notification ends with this event."`
 	Status         string         `json:"status,omitzero" enum:"sent,delivered,read,failed,partially_failed,expired,canceled,suppressed" doc:"The notification's status; only where final is true."`
 }
@@ -273,7 +274,7 @@ func (a *API) eventProblem(ctx context.Context, err error, place string) *Proble
 func viewEvent(e *store.LoggedEvent) eventView {
 	v := eventView{
 		ID: EventCursor(e.Project, e.Seq), At: e.At, NotificationID: e.ID.Notification, Type: e.Type, Channel: e.Channel,
-		Because: e.Because, Final: e.Final,
+		Because: e.Because, Until: utc(e.Until), Final: e.Final,
 	}
 	if e.Type == store.EventWebhookDisabled {
 		v.NotificationID, v.WebhookID = uuid.Nil, e.ID.Notification

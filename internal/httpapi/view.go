@@ -29,6 +29,7 @@ type notificationView struct {
 	Waiting        *waitingView    `json:"waiting,omitempty" doc:"Why it is not moving now; the wait that ends first."`
 	Metadata       objectJSON      `json:"metadata,omitzero" doc:"As it was sent."`
 	Steps          []stepStatus    `json:"steps" doc:"The chain, in order."`
+	Timeline       []timelineEntry `json:"timeline,omitempty" doc:"The whole story in order: why each step started, each call, receipt and wait, and what they led to. Not in lists."`
 }
 
 type waitingView struct {
@@ -50,6 +51,7 @@ type stepStatus struct {
 	Targets        int                  `json:"targets,omitzero" doc:"How many addresses it is sent to; absent until it starts."`
 	Waiting        *waitingView         `json:"waiting,omitempty"`
 	Calls          []attemptView        `json:"attempts,omitempty" doc:"Every call, by target and time."`
+	Receipts       []receiptView        `json:"receipts,omitempty" doc:"What providers said later, in the order in which it came. Not in lists."`
 }
 
 type attemptView struct {
@@ -128,6 +130,11 @@ func stepOf(r *store.Record, i int, status notify.Status) stepStatus {
 	for _, a := range r.Attempts {
 		if int(a.Step) == i {
 			v.Calls = append(v.Calls, attempt(a))
+		}
+	}
+	for _, c := range r.Receipts {
+		if int(c.Step) == i {
+			v.Receipts = append(v.Receipts, viewReceipt(c))
 		}
 	}
 	return v
