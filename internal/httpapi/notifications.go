@@ -177,7 +177,9 @@ func (a *API) getNotification(ctx context.Context, in *notificationInput) (*noti
 	if err != nil {
 		return nil, a.storeProblem(ctx, err)
 	}
-	return &notificationOutput{Body: view(&record, a.account(project))}, nil
+	v := view(&record, a.account(project))
+	v.Timeline = timeline(&record)
+	return &notificationOutput{Body: v}, nil
 }
 
 type cancelOutput struct {
