@@ -41,7 +41,7 @@ func (a *App) buildRegistry(c config.Config) (*dispatch.Registry, error) {
 				// A probe that is still calling holds its place.
 				ProbeLease: account.Timeout + 2*time.Second,
 			},
-			Budget: resilience.BudgetConfig{PerFirst: account.Retry.Budget}, MaxPerSecond: account.MaxPerSecond,
+			Budget: resilience.BudgetConfig{PerFirst: account.Retry.Budget}, MaxPerSecond: account.MaxPerSecond, ReceiptWindow: account.ReceiptWindow,
 		})
 		byChannel[account.Channel] = ch
 	}
@@ -52,7 +52,7 @@ func (a *App) buildRegistry(c config.Config) (*dispatch.Registry, error) {
 	ch := byChannel[notify.Webhook]
 	ch.Accounts = append(ch.Accounts, hook)
 	byChannel[notify.Webhook] = ch
-	return dispatch.NewRegistry(byChannel), nil
+	return dispatch.NewRegistry(byChannel).WithAckLinks(a.links.sample()), nil
 }
 
 // accounts shows the API what is configured and how it fares.

@@ -59,6 +59,7 @@ type App struct {
 	callers    *callers
 	events     *stream.Hub
 	hooks      *hooks.Service
+	links      *ackLinks
 	listener   net.Listener
 	draining   atomic.Bool
 	schemaSeen atomic.Bool
@@ -85,6 +86,7 @@ func New(o Options) (_ *App, err error) {
 			a.store.Close()
 		}
 	}()
+	a.links = newAckLinks(a.store, o.Config.HTTP.PublicURL)
 	registry, err := a.buildRegistry(o.Config)
 	if err != nil {
 		return nil, err
@@ -102,7 +104,7 @@ func New(o Options) (_ *App, err error) {
 	a.pacer = resilience.NewPacer(resilience.LimiterConfig{Source: a.store, Prefix: "pace/", Report: a.reportPacing})
 	a.member = resilience.NewMember(a.store.Scopes(node), rand.Float64)
 	a.dispatcher, err = dispatch.New(a.store, dispatch.Config{
-		Node: node, Registry: registry, Admission: dispatch.NewCluster(a.member, a.pacer), Metrics: a.metrics, Logger: o.Logger,
+		Node: node, Registry: registry, PublicURL: string(o.Config.HTTP.PublicURL), Links: a.links, Admission: dispatch.NewCluster(a.member, a.pacer), Metrics: a.metrics, Logger: o.Logger,
 		Work: o.Mode != ModeAPI, Hold: o.Hold, SoftStop: o.Config.HTTP.ShutdownTimeout,
 		KeepFinal: o.Config.Retention.Final, KeepKeys: o.Config.Retention.IdempotencyKeys,
 	})

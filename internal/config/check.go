@@ -19,6 +19,9 @@ func (a *Account) checkTimes(problems *strict.Problems) {
 	between(problems, a.Path+".retry.recipient_cap", a.Retry.RecipientCap, a.Retry.RecipientBase, day)
 	between(problems, a.Path+".retry.budget", a.Retry.Budget, 0.01, 20)
 	between(problems, a.Path+".max_per_second", a.MaxPerSecond, 0, 10000)
+	if a.ReceiptWindow != 0 {
+		between(problems, a.Path+".receipt_window", a.ReceiptWindow, time.Second, 30*day)
+	}
 	between(problems, a.Path+".breaker.min_calls", a.Breaker.MinCalls, 1, 100_000)
 	between(problems, a.Path+".breaker.failure_rate", a.Breaker.FailureRate, 0, 1)
 	between(problems, a.Path+".breaker.slow_rate", a.Breaker.SlowRate, 0, 1)

@@ -146,6 +146,10 @@ type Account struct {
 	// MaxPerSecond paces the account's calls, over all processes; 0 to 10000,
 	// default 0 for no limit.
 	MaxPerSecond float64 `yaml:"max_per_second"`
+	// ReceiptWindow is how long after a message was accepted, where that was enough,
+	// receipts are awaited; until then sent is not final. 0, or 1s to 720h; default 0
+	// for 72h, and for 24h where all that can come is that it failed.
+	ReceiptWindow time.Duration `yaml:"receipt_window"`
 	// Settings is a mapping of what is left: the provider's own settings, not
 	// decoded.
 	Settings Settings

@@ -132,7 +132,7 @@ channels:
       - just text
   email:
     accounts:
-      - {name: twin, provider: smtp, projects: ["No Good"], breaker: {failures: 0, opn: 1s}}
+      - {name: twin, provider: smtp, projects: ["No Good"], receipt_window: 8760h, breaker: {failures: 0, opn: 1s}}
 `
 	env := config.Env{"DISPATCHER_HTTP_IDLE_TIMEOUT": "soon", "DISPATCHER_HTTP_LISTN": ":1"}
 	_, err := load(t, text, env, map[string]string{"log.color": "red"})
@@ -165,6 +165,7 @@ channels:
 		"channels.sms.accounts[2].provider":           "must be given",
 		"channels.email.accounts[0].name":             "is the name of channels.sms.accounts[1] too; names are unique over all channels",
 		"channels.email.accounts[0].breaker.failures": "must be from 1 to 1000",
+		"channels.email.accounts[0].receipt_window":   "must be from 1s to 720h0m0s",
 		"channels.email.accounts[0].breaker.opn":      "unknown setting; did you mean open?",
 		"channels.email.accounts[0].projects": `a project must be 1 to 63 lower-case letters, digits, "-" and "_", ` +
 			"and begin with a letter or digit",
