@@ -101,7 +101,7 @@ create table dispatcher.waits (
   channel         text        not null,
   reason          text        not null check (reason in ('scheduled', 'backoff', 'throttled', 'breaker_open', 'paused', 'capacity',
                                                          'budget', 'account_rejected', 'receipt', 'reconcile', 'quiet_hours')),
-  scope           text        not null default '' check (length(scope) <= 250),
+  scope           text        not null default '' check (length(scope) <= 1000),
   ask_at          timestamptz,
   primary key (notification_id, step, target),
   foreign key (notification_id, step, target) references dispatcher.deliveries on delete cascade,

@@ -72,11 +72,7 @@ func startsOf(r *Registry, n *notify.Notification, i int, why string, at time.Ti
 			Provider:  channels.RequiredProvider(target),
 			StartedAt: at, EndsAt: fallback.Ends(n, i, at), ExpiresAt: n.ExpiresAt,
 		}
-		if a := r.pick(step.Channel, n.Project, step.Account, delivery.Provider); a != nil {
-			if s, ok := a.Provider.(channels.Scoper); ok {
-				delivery.Scopes = s.Scopes(target)
-			}
-		}
+		delivery.Scopes = r.scopes(step.Channel, n.Project, step.Account, target)
 		out[j] = store.Start{Delivery: delivery}
 	}
 	return out

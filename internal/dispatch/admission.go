@@ -17,6 +17,9 @@ type Admission interface {
 	// too; retry says whether the call repeats an earlier one. With leave, the ticket must be reported back once; without, the refusal
 	// says why.
 	Admit(ctx context.Context, a *Account, scopes []string, retry store.RetryKind, now time.Time) (Ticket, *Refusal)
+	// Health tells how a call through account would be answered, without asking for
+	// leave: nothing changes by it.
+	Health(a *Account, scopes []string, now time.Time) resilience.Health
 	// Known reports whether what the other nodes decided has been learned, without
 	// which no call may start.
 	Known() bool
@@ -83,7 +86,7 @@ func refusalOf(d *resilience.Denial) *Refusal {
 // evidenceOf is what a result says to a breaker. An account's refusal that is
 // about a narrower scope says nothing about the account.
 func evidenceOf(r channels.Result) resilience.Evidence {
-	e := resilience.Evidence{Verdict: resilience.Neutral, RetryAfter: r.RetryAfter}
+	e := resilience.Evidence{Verdict: resilience.Neutral, RetryAfter: r.RetryAfter, Code: r.Code}
 	switch {
 	case r.Outcome == notify.NotAttempted, r.Outcome == notify.Expired:
 		e.Verdict = resilience.None

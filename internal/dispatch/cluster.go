@@ -117,6 +117,12 @@ func (c *Cluster) slot(paces []resilience.Pace, until, now time.Time) time.Time 
 	return until
 }
 
+// Health implements [Admission].
+func (c *Cluster) Health(a *Account, scopes []string, now time.Time) resilience.Health {
+	info := a.Provider.Info()
+	return c.member.Health(info.Account, scopes, info.Channel == notify.Webhook, now)
+}
+
 // Known implements [Admission].
 func (c *Cluster) Known() bool { return c.member.Known() }
 

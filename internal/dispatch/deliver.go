@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -66,9 +67,8 @@ func (d *Dispatcher) deliver(ctx context.Context, e *store.Envelope, item store.
 		return false
 	}
 	registry := d.registry.Load()
-	account := registry.pick(e.Channel, e.Project, item.Pinned, item.Needs)
 	switch {
-	case account == nil:
+	case registry.pick(e.Channel, e.Project, item.Pinned, item.Needs) == nil:
 		return d.uncalled(ctx, item, func(s fallback.State, p fallback.Policy, _ *loaded) fallback.Decision {
 			return fallback.Impossible(s, fallback.BecauseNoAccount)
 		})
@@ -79,17 +79,14 @@ func (d *Dispatcher) deliver(ctx context.Context, e *store.Envelope, item store.
 	case d.paused()[e.Channel]:
 		return d.refuse(ctx, item, Refusal{Reason: notify.WaitPaused, Scope: channelScope(e.Channel)})
 	}
-	destination := destinationOf(registry.Channel(e.Channel), account, item.Scopes)
-	if full := d.flights.take(e.Channel, destination, registry.Channel(e.Channel).MaxInFlight); full != "" {
-		return d.refuse(ctx, item, Refusal{Reason: notify.WaitCapacity, Scope: full, Until: now.Add(capacityWait)})
+	way := d.admit(ctx, registry, e, &item, now)
+	if way.refused != nil {
+		return d.refuse(ctx, item, *way.refused)
 	}
-	defer d.flights.leave(e.Channel, destination)
-	ticket, refusal := d.cfg.Admission.Admit(ctx, account, item.Scopes, item.Retry, now)
-	if refusal != nil {
-		return d.refuse(ctx, item, *refusal)
-	}
+	defer d.flights.leave(e.Channel, way.destination)
+	ticket := way.ticket
 	claimed, err := d.claim(ctx, e.Channel, store.Claim{
-		DeliveryID: item.Delivery(), Turn: item.Turn, Account: account.Provider.Info().Account, ID: uuid.New(),
+		DeliveryID: item.Delivery(), Turn: item.Turn, Account: way.account.Provider.Info().Account, ID: uuid.New(),
 	})
 	if err != nil {
 		// Claims are tried for as long as the job may run, so this is a stop or a
@@ -109,12 +106,13 @@ func (d *Dispatcher) deliver(ctx context.Context, e *store.Envelope, item store.
 		ticket.Withdraw(ctx, d.cfg.Now())
 		return d.unclaimed(ctx, item)
 	}
-	d.callSafely(ctx, claimed.delivery, account, ticket, now)
+	claimed.delivery.Refused = item.Refused
+	d.callSafely(ctx, claimed.delivery, &way, now)
 	return true
 }
 
 // callSafely is call; a panic in it leaves the outcome unknown.
-func (d *Dispatcher) callSafely(ctx context.Context, c *store.Claimed, a *Account, ticket Ticket, asked time.Time) {
+func (d *Dispatcher) callSafely(ctx context.Context, c *store.Claimed, way *route, asked time.Time) {
 	defer func() {
 		if p := recover(); p != nil {
 			d.panicked(ctx, c.DeliveryID, p)
@@ -123,12 +121,16 @@ func (d *Dispatcher) callSafely(ctx context.Context, c *store.Claimed, a *Accoun
 			}
 		}
 	}()
-	if c.Invalid != nil {
-		ticket.Withdraw(ctx, d.cfg.Now())
+	switch {
+	case c.Invalid != nil:
+		way.ticket.Withdraw(ctx, d.cfg.Now())
 		d.invalid(context.WithoutCancel(ctx), c)
-		return
+	case d.unfit(c, way.account):
+		way.ticket.Withdraw(ctx, d.cfg.Now())
+		d.passOn(context.WithoutCancel(ctx), c, way.account)
+	default:
+		d.call(ctx, c, way, asked)
 	}
-	d.call(ctx, c, a, ticket, asked)
 }
 
 // invalid ends a delivery whose notification cannot be read.
@@ -215,8 +217,8 @@ func (d *Dispatcher) flushClaims(durable bool) func(context.Context, []store.Cla
 
 // call makes the one call of a claim that was asked for at an instant, and records
 // what came of it.
-func (d *Dispatcher) call(ctx context.Context, c *store.Claimed, a *Account, ticket Ticket, asked time.Time) {
-	started := d.cfg.Now()
+func (d *Dispatcher) call(ctx context.Context, c *store.Claimed, way *route, asked time.Time) {
+	a, ticket, started := way.account, way.ticket, d.cfg.Now()
 	until, ok := ticket.Start(started)
 	if !ok || !d.mayCall(started) || !d.alive.holds(asked, started) {
 		// A gate or breaker shut meanwhile, or it is too late to be sure that nobody
@@ -234,6 +236,11 @@ func (d *Dispatcher) call(ctx context.Context, c *store.Claimed, a *Account, tic
 	took := d.cfg.Now().Sub(started)
 	ticket.Report(ctx, result, took, d.cfg.Now())
 	d.metrics(c.Project).Attempt(c.Channel, result.Outcome, took)
+	if len(way.passed) > 0 {
+		d.metrics(c.Project).Failover(way.passed[0].account, a.Provider.Info().Account, way.passed[0].because)
+		result.Detail = strings.TrimSuffix(way.detail()+"; "+result.Detail, "; ")
+		result = result.Clean()
+	}
 	attempt := &store.Attempt{
 		DeliveryID: c.DeliveryID, Turn: c.Turn, ID: c.ClaimID, N: max(c.Calls, 1), Node: d.node,
 		Account: a.Provider.Info().Account, StartedAt: started, Duration: took, Outcome: result.Outcome,

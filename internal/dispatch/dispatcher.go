@@ -55,6 +55,11 @@ type Metrics interface {
 	Attempt(c notify.Channel, o notify.Outcome, took time.Duration)
 	FirstDelivery(c notify.Channel, after time.Duration)
 	Fallback(from, to notify.Channel, because string)
+	// Failover counts a call through an account other than the one that would have
+	// come first.
+	Failover(from, to, because string)
+	// AccountShare is the part of its channel's new deliveries that an account gets.
+	AccountShare(account string, share float64)
 	Finished(s notify.Status)
 	// ReceiptApplied counts a receipt, ReceiptsParked sets how many are of messages
 	// that nobody knows.
@@ -228,6 +233,9 @@ func (d *Dispatcher) work(ctx, base context.Context, background *sync.WaitGroup)
 	background.Go(func() { d.every(loops, pollInterval, "ask for receipts", d.poll) })
 	background.Go(func() { d.every(loops, parkedInterval, "count parked receipts", d.countParked) })
 	background.Go(func() { d.every(loops, time.Second, "read pauses", d.readPauses) })
+	background.Go(func() {
+		d.every(loops, watchInterval, "see which accounts serve", d.watchAccounts(&serving{because: map[string]string{}}))
+	})
 	background.Go(func() { d.every(loops, time.Second, "take over dead nodes", d.reap) })
 	background.Go(func() { d.every(loops, d.cfg.SweepEvery, "sweep", d.sweep) })
 	background.Go(func() { d.every(loops, min(strayInterval, d.cfg.SweepEvery), "look for stray jobs", d.returnStrays) })

@@ -3,7 +3,6 @@ package dispatch
 import (
 	"context"
 
-	"github.com/notification-dispatcher/dispatcher/internal/channels"
 	"github.com/notification-dispatcher/dispatcher/internal/notify"
 	"github.com/notification-dispatcher/dispatcher/internal/store"
 )
@@ -39,17 +38,12 @@ func (d *Dispatcher) applyCancels(ctx context.Context) error {
 	}
 }
 
-// targetScopes returns the scopes of a delivery's target, relative to the account
-// that it goes through as things are configured now.
+// targetScopes returns the scopes of a delivery's target, relative to the accounts
+// that it may go through as things are configured now.
 func (d *Dispatcher) targetScopes(n *notify.Notification, delivery *store.Delivery) []string {
-	a := d.registry.Load().pick(delivery.Channel, n.Project, delivery.Pinned, delivery.Provider)
-	if a == nil {
-		return nil
-	}
-	scoper, ok := a.Provider.(channels.Scoper)
 	targets := n.To.Targets(delivery.Channel)
-	if !ok || int(delivery.Target) >= len(targets) {
+	if int(delivery.Target) >= len(targets) {
 		return nil
 	}
-	return scoper.Scopes(targets[delivery.Target])
+	return d.registry.Load().scopes(delivery.Channel, n.Project, delivery.Pinned, targets[delivery.Target])
 }

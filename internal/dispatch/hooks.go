@@ -29,6 +29,8 @@ func (uncounted) Accepted(notify.Priority, int)                         {}
 func (uncounted) Attempt(notify.Channel, notify.Outcome, time.Duration) {}
 func (uncounted) FirstDelivery(notify.Channel, time.Duration)           {}
 func (uncounted) Fallback(notify.Channel, notify.Channel, string)       {}
+func (uncounted) Failover(string, string, string)                       {}
+func (uncounted) AccountShare(string, float64)                          {}
 func (uncounted) Finished(notify.Status)                                {}
 func (uncounted) ReceiptApplied(notify.Channel, notify.Status)          {}
 func (uncounted) ReceiptsParked(int)                                    {}

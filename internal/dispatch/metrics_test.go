@@ -44,6 +44,10 @@ func (m *tally) Fallback(from, to notify.Channel, because string) {
 	m.add("fallback %s %s %s", from, to, because)
 }
 
+func (m *tally) Failover(from, to, because string) { m.add("failover %s %s %s", from, to, because) }
+
+func (m *tally) AccountShare(string, float64) {}
+
 func (m *tally) Finished(s notify.Status) { m.add("finished %s", s) }
 
 func (m *tally) ReceiptApplied(c notify.Channel, s notify.Status) { m.add("receipt %s %s", c, s) }

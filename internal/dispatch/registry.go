@@ -33,6 +33,9 @@ type Account struct {
 	ReceiptWindow time.Duration
 	// MaxPerSecond paces all calls of the account, over all nodes; 0 for no limit.
 	MaxPerSecond float64
+	// Weight is the account's part of its channel's deliveries, beside those of the
+	// other accounts. Where none of them has any, they are asked in their order.
+	Weight float64
 	// Hidden: the account serves hidden projects and no others, see
 	// [store.HiddenProject].
 	Hidden bool
@@ -151,21 +154,38 @@ func (r *Registry) Check(n *notify.Notification) []notify.Problem {
 	var problems []notify.Problem
 	for i, step := range n.Chain {
 		for j, target := range n.To.Targets(step.Channel) {
-			a := r.pick(step.Channel, n.Project, step.Account, channels.RequiredProvider(target))
-			if a == nil {
+			var room [usual]*Account
+			accounts := r.candidates(room[:0], step.Channel, n.Project, step.Account, channels.RequiredProvider(target), keyOf(n.ID, int16(i), int16(j)))
+			if len(accounts) == 0 {
 				problems = append(problems, noAccount(i, step))
 				break
 			}
-			checker, ok := a.Provider.(channels.Checker)
-			if !ok {
-				continue
-			}
-			if p := problemOf(checker.Check(message(n, i, j, 0))); p != nil && !slices.Contains(problems, *p) {
+			if p := checkAll(accounts, message(n, i, j, 0)); p != nil && !slices.Contains(problems, *p) {
 				problems = append(problems, *p)
 			}
 		}
 	}
 	return problems
+}
+
+// checkAll returns what the first of the accounts says of a message that none of
+// them would take; nil where one of them would.
+func checkAll(accounts []*Account, m *channels.Message) *notify.Problem {
+	var first *notify.Problem
+	for _, a := range accounts {
+		checker, ok := a.Provider.(channels.Checker)
+		if !ok {
+			return nil
+		}
+		p := problemOf(checker.Check(m))
+		if p == nil {
+			return nil
+		}
+		if first == nil {
+			first = p
+		}
+	}
+	return first
 }
 
 // message is what the provider is given for one target of one step.

@@ -96,6 +96,13 @@ func (d *Dispatcher) room(scope string, c notify.Channel, now time.Time) int {
 	if scope == channelScope(c) {
 		return d.free(c)
 	}
+	if several, ok := store.EachOf(scope); ok {
+		n := 0
+		for _, s := range several {
+			n += d.room(s, c, now)
+		}
+		return n
+	}
 	_, n := d.flights.free(c, scope, d.registry.Load().Channel(c).MaxInFlight)
 	if !strings.Contains(scope, "/") && len(d.registry.Load().Channel(c).Accounts) < 2 {
 		n = wakeLimit // the account is the whole channel: see destinationOf

@@ -3,7 +3,6 @@ package dispatch
 import (
 	"context"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -25,8 +24,9 @@ type outcome struct {
 // settle decides what a call's outcome leads to and records both.
 func (d *Dispatcher) settle(ctx context.Context, n *notify.Notification, delivery store.Delivery, a *store.Attempt, o outcome, p patience) {
 	now := d.cfg.Now()
-	policy := d.registry.Load().policy(n, int(delivery.Step), o.account, rand.Float64())
+	policy := d.policyAfter(n, &delivery, &o)
 	decision := fallback.Decide(stateOf(&delivery), policy, o.Outcome, now)
+	d.widen(&decision, &delivery, now)
 	r := d.result(n, delivery, decision, now)
 	r.Attempt = a
 	r.Suppress = o.suppression(&delivery, now)
@@ -100,7 +100,10 @@ func (d *Dispatcher) result(n *notify.Notification, delivery store.Delivery, f f
 			DeliveryID: delivery.DeliveryID, Turn: delivery.Turn + 1, Project: delivery.Project, Channel: delivery.Channel,
 			Priority: delivery.Priority, Reason: w.Reason, Scope: w.Scope, Since: now, Until: w.Due, Due: w.Due,
 		}
-		if w.Scope != "" && heldBy(w.Reason) {
+		switch {
+		case f.Pass:
+			r.Wait.Scope = store.RefusedBy(append(slices.Clone(delivery.Refused), delivery.Account))
+		case w.Scope != "" && heldBy(w.Reason):
 			r.Wait.Held, r.Wait.Due = true, delivery.EndsAt
 		}
 		if w.Reason == notify.WaitReceipt && d.polls(&delivery) {

@@ -73,7 +73,7 @@ func (d *Dispatcher) uncalled(ctx context.Context, item store.Item, decide func(
 // where a wait's end is decided, whose row comes again until it is gone.
 func (d *Dispatcher) decideUncalled(ctx context.Context, l *loaded, p patience, decide func(fallback.State, fallback.Policy, *loaded) fallback.Decision) {
 	registry := d.registry.Load()
-	account := registry.pick(l.delivery.Channel, l.delivery.Project, l.delivery.Pinned, l.delivery.Provider)
+	account := registry.called(&l.delivery)
 	n := l.record.Notification
 	var decision fallback.Decision
 	if l.record.Invalid != nil {
@@ -133,9 +133,10 @@ func (d *Dispatcher) late(ctx context.Context, was store.Delivery, o outcome) {
 			return // receipts said so before
 		}
 		now := d.cfg.Now()
-		registry := d.registry.Load()
-		policy := registry.policy(&l.record.Notification, int(was.Step), o.account, rand.Float64())
+		l.delivery.Refused = was.Refused
+		policy := d.policyAfter(&l.record.Notification, &l.delivery, &o)
 		decision := fallback.Decide(stateOf(&l.delivery), policy, o.Outcome, now)
+		d.widen(&decision, &l.delivery, now)
 		r := d.result(&l.record.Notification, l.delivery, decision, now)
 		r.Waited, r.Suppress = true, o.suppression(&l.delivery, now)
 		if d.commit(ctx, &l.record.Notification, &l.delivery, decision, r, lasting) != store.Late {
@@ -173,7 +174,7 @@ func (d *Dispatcher) settleOrphan(ctx context.Context, orphan store.Delivery, p 
 	}
 	now := d.cfg.Now()
 	registry := d.registry.Load()
-	account := registry.pick(orphan.Channel, orphan.Project, orphan.Pinned, orphan.Provider)
+	account := registry.called(&orphan)
 	result := channels.Result{Outcome: notify.Unknown, Detail: "the worker died before the outcome was recorded"}
 	attempt := &store.Attempt{
 		DeliveryID: orphan.DeliveryID, Turn: orphan.Turn, ID: orphan.ClaimID, N: max(orphan.Calls, 1), Node: orphan.ClaimedBy,

@@ -130,7 +130,11 @@ func (a Asked) waits(c *Candidate, now time.Time) bool {
 		return true
 	}
 	switch c.Bar.Reason {
-	case notify.WaitThrottled, notify.WaitBudget, notify.WaitCapacity:
+	case notify.WaitThrottled, notify.WaitBudget:
+	case notify.WaitCapacity:
+		if c.Bar.Scope != "" { // a breaker that has just closed, and no pace
+			return false
+		}
 	default:
 		return false
 	}
@@ -177,4 +181,13 @@ func Soonest(candidates []Candidate) (b Bar, ok bool) {
 		}
 	}
 	return b, ok
+}
+
+// PassOn gives a delivery for which no call was made to another account at once.
+func PassOn(s State, p Policy, now time.Time) Decision {
+	d := Decision{State: s}
+	if known, ok := d.known(p, now); ok {
+		return known
+	}
+	return d.pass(string(notify.NotAttempted), notify.WaitBackoff, now)
 }

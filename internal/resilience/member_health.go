@@ -9,6 +9,10 @@ type Health struct {
 	Denied bool
 	// Narrow: what denies is a scope below the account.
 	Narrow bool
+	// Reason and Code say why a breaker denies it: its last change, and the provider's
+	// code where one answer opened it.
+	Reason Reason
+	Code   string
 	// Probe: the call would be the probe of a breaker whose time was over at
 	// ProbeDue, and of which nobody knows whether it will succeed.
 	Probe    bool
@@ -27,7 +31,7 @@ func (s *Health) deny(name []byte, k Kind, until time.Time, narrow bool) {
 		return
 	}
 	d.Scope = string(name)
-	s.Denial, s.Denied, s.Narrow = d, true, narrow
+	s.Denial, s.Denied, s.Narrow, s.Reason, s.Code = d, true, narrow, "", ""
 }
 
 // maxScopeName is longer than the names of scopes are; longer ones cost an
@@ -82,6 +86,9 @@ func (m *Member) look(s *Health, name []byte, breaker, narrow bool, now time.Tim
 			s.Probe, s.ProbeDue = true, v.openUntil
 		case d != nil:
 			s.deny(name, d.Kind, d.Until, narrow)
+		}
+		if s.Denied && s.Denial.Kind == KindBreaker && s.Denial.Scope == string(name) {
+			s.Reason, s.Code = v.record.Reason, v.record.Code
 		}
 		s.Share = min(s.Share, v.share(now))
 	}

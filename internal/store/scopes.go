@@ -141,7 +141,9 @@ set due = least(w.due, greatest(clock_timestamp() + least((r.n - 1) / $2::float8
   until = least(w.until, greatest(clock_timestamp() + least((r.n - 1) / $2::float8 * interval '1 second', $3::interval), w.since))
 from (select l.*, row_number() over (order by l.priority, l.due) as n
   from (select notification_id, step, target, priority, due from dispatcher.waits
-    where scope = $1 and reason = 'account_rejected' order by priority, due limit $4 for update skip locked) l) r
+    where reason = 'account_rejected'
+      and (scope = $1 or starts_with(scope, '` + anyPrefix + `') and $1 = any(string_to_array(substr(scope, length('` + anyPrefix + `') + 1), ' ')))
+    order by priority, due limit $4 for update skip locked) l) r
 where w.notification_id = r.notification_id and w.step = r.step and w.target = r.target`
 
 func same(a, b resilience.BreakerRecord) bool {

@@ -41,6 +41,10 @@ type Item struct {
 	Needs  string    `json:"k,omitempty"` // the provider that the target demands
 	Scopes []string  `json:"o,omitempty"` // the target's own, relative to the account
 	Retry  RetryKind `json:"r,omitempty"` // whether the call repeats an earlier one
+	// Stay is the account of an earlier call that may have been taken, which this one
+	// may repeat.
+	Stay    string   `json:"y,omitempty"`
+	Refused []string `json:"f,omitempty"` // accounts that turned it away just now
 }
 
 // RetryKind says whether a call is a delivery's first.
@@ -63,7 +67,10 @@ func (i Item) EndsAt() time.Time { return time.UnixMilli(i.Ends) }
 func (d *Delivery) item() Item {
 	i := Item{
 		ID: d.Notification, Step: d.Step, Target: d.Target, Turn: d.Turn, Ends: d.EndsAt.UnixMilli(), Pinned: d.Pinned,
-		Needs: d.Provider, Scopes: d.Scopes,
+		Needs: d.Provider, Scopes: d.Scopes, Refused: d.Refused,
+	}
+	if d.Repeats > 0 {
+		i.Stay = d.Account
 	}
 	switch {
 	case d.Attempts == 0 && d.Throttles == 0:

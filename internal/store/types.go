@@ -62,6 +62,7 @@ type Delivery struct {
 	Pinned     string   // the account that the step names, empty for none
 	Provider   string   // the provider that the target demands, empty for any
 	Scopes     []string // the target's own scopes, relative to the account
+	Refused    []string // accounts that turned it away just now; of a wait, not of the row
 	Attempts   int16    // calls that count against the step's attempts
 	Throttles  int16
 	Crashes    int16

@@ -16,7 +16,7 @@ const timerLease = 10 * time.Second
 
 // waitColumns lists the columns in the order of [scanDueWait].
 const waitColumns = `w.notification_id, w.step, w.target, w.turn, w.project, w.channel, w.priority, w.reason, w.scope, w.held,
-  w.since, w.until, w.due, w.ends_at, w.pinned, w.provider, w.scopes, w.attempts, w.throttles`
+  w.since, w.until, w.due, w.ends_at, w.pinned, w.provider, w.scopes, w.attempts, w.throttles, w.repeats, w.account`
 
 // dueWaits takes due rows, urgent ones first. Each priority is a walk of its own
 // along waits_by_due, so that waits that are not due cost nothing.
@@ -24,7 +24,7 @@ const dueWaits = `
 select ` + waitColumns + `
 from unnest(array[1, 2, 3, 4]::int2[]) with ordinality as p (priority, place)
 cross join lateral (
-  select w.*, d.ends_at, d.pinned, d.provider, d.scopes, d.attempts, d.throttles
+  select w.*, d.ends_at, d.pinned, d.provider, d.scopes, d.attempts, d.throttles, d.repeats, d.account
   from dispatcher.waits w
   join dispatcher.deliveries d using (notification_id, step, target)
   where w.priority = p.priority and w.due <= clock_timestamp()
@@ -38,16 +38,16 @@ limit $1`
 
 // heldWaits takes so many rows of each group, oldest first. The instant that a
 // provider named stands on the row itself, so that it holds on a node that has
-// not heard of the gate yet.
+// not heard of the gate yet; but for one that any of several accounts may end.
 const heldWaits = `
 select ` + waitColumns + `
 from unnest($1::text[], $2::int2[], $3::text[], $4::int4[]) as g (scope, priority, project, n)
 cross join lateral (
-  select w.*, d.ends_at, d.pinned, d.provider, d.scopes, d.attempts, d.throttles
+  select w.*, d.ends_at, d.pinned, d.provider, d.scopes, d.attempts, d.throttles, d.repeats, d.account
   from dispatcher.waits w
   join dispatcher.deliveries d using (notification_id, step, target)
   where w.held and w.scope = g.scope and w.priority = g.priority and w.project = g.project
-    and (w.reason <> 'throttled' or w.until <= clock_timestamp())
+    and (w.reason <> 'throttled' or w.until <= clock_timestamp() or starts_with(w.scope, '` + anyPrefix + `'))
   order by w.since
   limit g.n
   for update of w, d skip locked
@@ -173,7 +173,7 @@ func (s *Store) wake(ctx context.Context, tx pgx.Tx, moving []dueWait, timers []
 		deliveries[i] = Delivery{
 			DeliveryID: w.DeliveryID, Turn: w.Turn, Project: w.Project, Channel: w.Channel, Priority: w.Priority,
 			EndsAt: w.endsAt, Pinned: w.pinned, Provider: w.provider, Scopes: w.scopes, Because: string(w.Reason),
-			Attempts: w.attempts, Throttles: w.throttles,
+			Attempts: w.attempts, Throttles: w.throttles, Repeats: w.repeats, Account: w.account, Refused: refusedBy(w.Scope),
 		}
 		p.add(&deliveries[i])
 	}
@@ -215,14 +215,15 @@ type dueWait struct {
 	provider string
 	scopes   []string
 
-	attempts, throttles int16
+	attempts, throttles, repeats int16
+	account                      string
 }
 
 func scanDueWait(row pgx.CollectableRow) (dueWait, error) {
 	var w dueWait
-	var pinned, provider *string
+	var pinned, provider, account *string
 	err := row.Scan(&w.Notification, &w.Step, &w.Target, &w.Turn, &w.Project, &w.Channel, &w.Priority, &w.Reason, &w.Scope, &w.Held,
-		&w.Since, &w.Until, &w.Due, &w.endsAt, &pinned, &provider, &w.scopes, &w.attempts, &w.throttles)
-	w.pinned, w.provider = zero(pinned), zero(provider)
+		&w.Since, &w.Until, &w.Due, &w.endsAt, &pinned, &provider, &w.scopes, &w.attempts, &w.throttles, &w.repeats, &account)
+	w.pinned, w.provider, w.account = zero(pinned), zero(provider), zero(account)
 	return w, err
 }

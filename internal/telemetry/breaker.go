@@ -43,3 +43,20 @@ func (m *Metrics) setBreaker(account, state string) {
 		m.breakers.WithLabelValues(account, s).Set(v)
 	}
 }
+
+// Failover counts a call that went through account to because from, which would
+// have come first, was passed over.
+func (m *Metrics) Failover(from, to, because string) {
+	if m == nil {
+		return
+	}
+	m.failovers.WithLabelValues(from, to, because).Inc()
+}
+
+// AccountShare records which part of its channel's new deliveries an account gets.
+func (m *Metrics) AccountShare(account string, share float64) {
+	if m == nil {
+		return
+	}
+	m.shares.WithLabelValues(account).Set(share)
+}

@@ -25,6 +25,8 @@ type Metrics struct {
 	finished      map[notify.Status]prometheus.Counter
 	channels      map[notify.Channel]*channelMetrics
 	breakers      *prometheus.GaugeVec
+	failovers     *prometheus.CounterVec
+	shares        *prometheus.GaugeVec
 	transitions   *prometheus.CounterVec
 	requests      *prometheus.CounterVec
 	requestTimes  *prometheus.HistogramVec
@@ -61,6 +63,8 @@ func New(version string) *Metrics {
 	m.countReceipts()
 	m.breakers = gauge(m.registry, "breaker_state", "1 for the state that the breaker of an account is in, 0 for the others.", "account", "state")
 	m.transitions = counter(m.registry, "breaker_transitions_total", "Changes of an account's breaker, as this process saw them.", "account", "to")
+	m.failovers = counter(m.registry, "account_failovers_total", "Calls through an account other than the one that would have come first.", "from", "to", "reason")
+	m.shares = gauge(m.registry, "account_share", "The part of its channel's new deliveries that an account gets from this process.", "account")
 	m.requests = counter(m.registry, "http_requests_total", "HTTP requests answered.", "route", "method", "code")
 	m.requestTimes = histogram(m.registry, "http_request_duration_seconds", "Time to answer an HTTP request.", quick, "route")
 	m.queueFailures = counter(m.registry, "queue_read_failures_total", "Scrapes that could not read the queues' gauges from the database.").WithLabelValues()
