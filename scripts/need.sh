@@ -10,6 +10,8 @@
 #   docker         a Docker Engine that answers
 #   compose        Docker Compose, either version
 #   curl           curl
+#   psql           PostgreSQL's client, which documents use
+#   jq             jq, which documents use
 #   psycopg2       psycopg2 for Python 3, which an example uses
 set -euo pipefail
 
@@ -59,6 +61,12 @@ for name in "$@"; do
       ;;
     curl)
       has curl || install curl 'curl is not installed here: `sudo apt-get install curl` or the like.'
+      ;;
+    psql)
+      has psql || install postgresql-client 'psql is not installed here: `sudo apt-get install postgresql-client` or the like.'
+      ;;
+    jq)
+      has jq || install jq 'jq is not installed here: `sudo apt-get install jq` or the like.'
       ;;
     psycopg2)
       { /usr/bin/python3 -c 'import psycopg2' || python3 -c 'import psycopg2'; } 2>/dev/null ||

@@ -64,9 +64,16 @@ func (d devFlags) run(ctx context.Context, e *env) (err error) {
 	if err != nil {
 		return err
 	}
+	databaseFile := filepath.Join(*d.data, "database")
+	if err := replaceFile(databaseFile, []byte(database+"\n")); err != nil {
+		return fmt.Errorf("write the database's URL: %w", err)
+	}
 	// The stand-ins outlive the service, whose last calls they answer.
 	providers.Start(context.WithoutCancel(ctx))
-	return d.serve(ctx, e, providers, database, key)
+	return d.serve(ctx, e, providers, database, welcome{
+		program: calledAs(), sandbox: providers.HTTPURL(), smtp: providers.SMTPAddr(),
+		key: key, keyFile: filepath.Join(*d.data, "key"), databaseFile: databaseFile,
+	})
 }
 
 // database returns the URL of the database and what ends it.
@@ -95,7 +102,7 @@ func (d devFlags) configuration(e *env, providers *sandbox.Server, database stri
 }
 
 // serve runs the service until ctx ends and says when it is ready.
-func (d devFlags) serve(ctx context.Context, e *env, providers *sandbox.Server, database, key string) error {
+func (d devFlags) serve(ctx context.Context, e *env, providers *sandbox.Server, database string, w welcome) error {
 	c, err := d.configuration(e, providers, database)
 	if err != nil {
 		return err
@@ -110,10 +117,8 @@ func (d devFlags) serve(ctx context.Context, e *env, providers *sandbox.Server, 
 	if err := awaitReady(ctx, api+"/readyz", ended); err != nil {
 		return err
 	}
-	welcome{
-		api: api, sandbox: providers.HTTPURL(), smtp: providers.SMTPAddr(),
-		key: key, keyFile: filepath.Join(*d.data, "key"),
-	}.print(e.stdout)
+	w.api = api
+	w.print(e.stdout)
 	return <-ended
 }
 

@@ -164,6 +164,13 @@ func TestTheRequestThatDevPrintsReachesAllSixChannels(t *testing.T) {
 		want(t, 1, "cannot be listened on: another program listens there; --listen chooses another")
 	p.stop(t)
 
+	databaseFile := filepath.Join(data, "database")
+	if text, err := os.ReadFile(databaseFile); err != nil || strings.TrimSpace(string(text)) != database {
+		t.Errorf("the database's file has %q, %v; want %q", text, err, database)
+	}
+	if info, err := os.Stat(databaseFile); err != nil || info.Mode().Perm() != 0o600 { // its URL may hold a password
+		t.Errorf("the database's file: %v, %v; want it for its owner alone", info, err)
+	}
 	keyFile := filepath.Join(data, "key")
 	if info, err := os.Stat(keyFile); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the key's file: %v, %v; want it for its owner alone", info, err)

@@ -2,18 +2,31 @@ package cli
 
 import (
 	"io"
+	"os"
+	"path/filepath"
 )
 
 // welcome is what dev says when everything is ready.
-type welcome struct{ api, sandbox, smtp, key, keyFile string }
+type welcome struct{ program, api, sandbox, smtp, key, keyFile, databaseFile string }
+
+// calledAs is how the person called this program, so that what is printed for them
+// to copy works where they are; its name where a test calls it.
+func calledAs() string {
+	const name = "dispatcher"
+	if filepath.Base(os.Args[0]) == name {
+		return os.Args[0]
+	}
+	return name
+}
 
 func (w welcome) print(out io.Writer) {
 	printTo(out, `
 Dispatcher is ready.
 
-  API      %[1]s          (reference: %[1]s/docs)
-  Key      %[2]s  (also in %[3]s)
-  Sandbox  %[4]s/sandbox/  (what was received, and faults to switch on; SMTP at %[5]s)
+  API       %[1]s          (reference: %[1]s/docs)
+  Key       %[2]s  (also in %[3]s)
+  Sandbox   %[4]s/sandbox/  (what was received, and faults to switch on; SMTP at %[5]s)
+  Database  psql "$(cat %[6]s)"
 
 One request for all six channels:
 
@@ -28,9 +41,9 @@ curl -sS %[1]s/v1/notifications \
 
 Or watch one fall back, from a removed app to an SMS:
 
-dispatcher send --url %[1]s --key %[2]s \
+%[7]s send --url %[1]s --key %[2]s \
   --to-push fcm:unregistered --to-sms +14155550100 --body 'Hello' --watch
 
 Ctrl-C stops everything; the data stays.
-`, w.api, w.key, w.keyFile, w.sandbox, w.smtp)
+`, w.api, w.key, w.keyFile, w.sandbox, w.smtp, w.databaseFile, w.program)
 }

@@ -35,7 +35,7 @@ func TestDevGivesEverythingAndKeepsIt(t *testing.T) {
 		return sent.FinishedAt != nil
 	})
 	d.wantAllChannels(t, sent)
-	watched := d.shell(t, d.said(t, &d.stdout, time.Second, `(?s)\n(dispatcher send .*?)\n\n`)[1], nil)
+	watched := d.shell(t, d.said(t, &d.stdout, time.Second, `(?s)\n(\S+ send --url .*?)\n\n`)[1], nil)
 	for _, line := range []string{"push      failed", "sms       sent", "=         sent"} {
 		if !strings.Contains(watched, line) {
 			t.Errorf("the printed send command does not show %q but:\n%s", line, watched)
