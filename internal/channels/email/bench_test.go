@@ -38,7 +38,7 @@ func BenchmarkRender(b *testing.B) {
 		if bad != nil {
 			b.Fatal(bad)
 		}
-		if _, err := p.render(l, messageID(m.Key, l.from)); err != nil {
+		if _, err := p.render(l, messageID(m, l.from), deliveryRef(m).String()); err != nil {
 			b.Fatal(err)
 		}
 	}

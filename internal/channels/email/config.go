@@ -69,6 +69,13 @@ type Config struct {
 	ReplyTo Address `yaml:"reply_to"`
 	// ReturnPath is the envelope's sender, where bounces go; default From.
 	ReturnPath string `yaml:"return_path"`
+	// BounceSecret lets bounces and complaints in at /v1/receipts/<account>/dsn: the
+	// mailbox of ReturnPath is piped there, with this as a Bearer token or as the
+	// password of Basic authentication. 16 to 256 characters.
+	BounceSecret secret.Value `yaml:"bounce_secret"`
+	// SNSTopic is the ARN of the Amazon SNS topic that Amazon SES tells of bounces,
+	// complaints and deliveries, with /v1/receipts/<account>/ses subscribed to it.
+	SNSTopic string `yaml:"sns_topic"`
 	// DKIM signs every message (RFC 6376). Optional: many servers sign themselves.
 	DKIM DKIM `yaml:"dkim"`
 
@@ -109,9 +116,16 @@ func New(account string, cfg Config) (*Provider, error) {
 			Account: account, Channel: notify.Email, Provider: "smtp", MaxObservable: notify.Sent,
 		},
 		cfg: cfg,
-		now: time.Now,
+		now: time.Now, bounceSecret: cfg.BounceSecret.Reveal,
 	}
 	errs := cfg.check()
+	if cfg.SNSTopic != "" {
+		if p.sns = newSNS(cfg.SNSTopic, nil); p.sns == nil {
+			errs = append(errs, errors.New("sns_topic: must be the ARN of a topic, such as arn:aws:sns:eu-west-1:123456789012:bounces"))
+		}
+		p.info.MaxObservable = notify.Delivered
+	}
+	p.info.Receipts = cfg.SNSTopic != "" || !cfg.BounceSecret.Empty()
 	var err error
 	if p.tls, err = cfg.tlsConfig(); err != nil {
 		errs = append(errs, err)
@@ -210,6 +224,8 @@ func (c Config) check() []error {
 	bad(known || c.Auth == authAuto, "auth: must be auto, scram-sha-256, scram-sha-1, plain, login, cram-md5 or xoauth2")
 	bad((c.Username == "") == c.Password.Empty(), "username: must be given with password, or neither")
 	bad(c.Auth == authAuto || c.Username != "", "auth: needs username and password")
+	n := len(c.BounceSecret.Reveal())
+	bad(c.BounceSecret.Empty() || n >= 16 && n <= 256, "bounce_secret: must be 16 to 256 characters that nobody guesses")
 	bad(validHost(strings.TrimPrefix(strings.Trim(c.Helo, "[]"), "IPv6:")), "helo: must be a domain name, or an address in brackets")
 	bad(c.MaxAttachmentBytes > 0, "max_attachment_bytes: must be positive")
 	bad(c.MaxConnections > 0, "max_connections: must be positive")

@@ -36,6 +36,7 @@ type peer struct {
 	user, from, to  string
 	utf8, secured   bool
 	mechanism, text string
+	options         smtp.MailOptions
 }
 
 // peerSession is one connection to a peer.
@@ -126,7 +127,7 @@ func (l *loginServer) Next(response []byte) ([]byte, bool, error) {
 func (s *peerSession) Mail(from string, opts *smtp.MailOptions) error {
 	s.p.mu.Lock()
 	defer s.p.mu.Unlock()
-	s.p.from, s.p.utf8 = from, opts.UTF8
+	s.p.from, s.p.utf8, s.p.options = from, opts.UTF8, *opts
 	_, s.p.secured = s.c.TLSConnectionState()
 	return nil
 }

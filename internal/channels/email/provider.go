@@ -26,6 +26,9 @@ type Provider struct {
 	signer     *signer // nil for none
 	pool       *pool
 	now        func() time.Time
+
+	bounceSecret func() string // not the value, which %+v of an unexported field would print
+	sns          *sns          // nil for none
 }
 
 // Info implements [channels.Provider].
@@ -52,13 +55,13 @@ func (p *Provider) Send(ctx context.Context, m *channels.Message) channels.Resul
 	if bad != nil {
 		return refuse(bad)
 	}
-	id := messageID(m.Key, l.from)
-	message, err := p.render(l, id)
+	id, ref := messageID(m, l.from), deliveryRef(m).String()
+	message, err := p.render(l, id, ref)
 	if err != nil {
 		// The text of err may hold the message.
 		return channels.Result{Outcome: notify.MessageRejected, Detail: "message could not be written"}
 	}
-	e := envelope{from: l.from.path(), to: l.to.path(), utf8: l.utf8(), message: message}
+	e := envelope{from: l.from.path(), to: l.to.path(), utf8: l.utf8(), ref: ref, message: message}
 	if !p.returnPath.empty() {
 		e.from, e.utf8 = p.returnPath.path(), e.utf8 || p.returnPath.utf8()
 	}
@@ -70,7 +73,7 @@ func (p *Provider) Send(ctx context.Context, m *channels.Message) channels.Resul
 	if f != nil {
 		return f.result(ctx)
 	}
-	return accepted(id, said)
+	return p.accepted(id, said)
 }
 
 // refuse is the result of a message that Check will not let pass.
@@ -82,8 +85,8 @@ func refuse(err *channels.CheckError) channels.Result {
 	return r
 }
 
-func (p *Provider) render(l *letter, id string) ([]byte, error) {
-	message, err := l.write(id, p.now())
+func (p *Provider) render(l *letter, id, ref string) ([]byte, error) {
+	message, err := l.write(id, ref, p.now())
 	if err != nil || p.signer == nil {
 		return message, err
 	}
@@ -123,9 +126,13 @@ func (p *Provider) use(s *session, release func() bool, e envelope) (string, *fa
 }
 
 // accepted is the result of a message that the server took. Its own id for it
-// helps an operator to find it in the server's log.
-func accepted(id, said string) channels.Result {
+// helps an operator to find it in the server's log, and is what Amazon SES calls
+// the message by, having put it in place of ours.
+func (p *Provider) accepted(id, said string) channels.Result {
 	r := channels.Ok("<" + id + ">")
+	if m := sesPattern.FindStringSubmatch(said); m != nil && p.sns != nil {
+		r.MessageID = m[1]
+	}
 	r.Code = parseReply(250, said).String()
 	if queue := queueID(said); queue != "" {
 		r.Detail = "queued as " + queue
@@ -136,6 +143,17 @@ func accepted(id, said string) channels.Result {
 // queuePattern finds the id in what the common servers say: "queued as X"
 // (Postfix and others), "OK id=X" (Exim), "X Message accepted" (Sendmail).
 var queuePattern = regexp.MustCompile(`(?:queued as |\bid=)([A-Za-z0-9._-]{4,64})\b|^(?:2\.[0-9.]+ )?([A-Za-z0-9]{8,32}) Message accepted`)
+
+// sesPattern is what Amazon SES answers: "Ok" and its id of the message.
+var sesPattern = regexp.MustCompile(`^(?:2\.[0-9.]+ )?Ok ([0-9a-f]{16}-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-[0-9]{6})\b`)
+
+// sesID is an id that SES gave, empty for what is none.
+func sesID(id string) string {
+	if !sesPattern.MatchString("Ok " + id) {
+		return ""
+	}
+	return id
+}
 
 func queueID(said string) string {
 	m := queuePattern.FindStringSubmatch(said)
@@ -202,4 +220,6 @@ func (f *fault) kind() string {
 var (
 	_ channels.Provider = (*Provider)(nil)
 	_ channels.Checker  = (*Provider)(nil)
+
+	_ channels.CallbackReader = (*Provider)(nil)
 )

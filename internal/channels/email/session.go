@@ -134,7 +134,17 @@ func (p *Provider) authenticate(s *session) *fault {
 type envelope struct {
 	from, to string // in angle brackets
 	utf8     bool
+	ref      string // names the delivery; empty for none
 	message  []byte
+}
+
+// mailFrom is the argument of MAIL. Where the server knows RFC 3461, a bounce is to
+// name the delivery, and to leave the message itself away: its header is enough.
+func (s *session) mailFrom(e envelope) string {
+	if ok, _ := s.client.Extension("DSN"); !ok || e.ref == "" {
+		return e.from
+	}
+	return e.from + " RET=HDRS ENVID=" + e.ref // whose characters need no xtext
 }
 
 // deliver runs one mail transaction. It returns the text of the answer that took
@@ -147,7 +157,7 @@ func (s *session) deliver(e envelope) (string, *fault) {
 	// relays such a message must find the next one that offers it too.
 	s.client.SkipSMTPUTF8(!e.utf8)
 	s.sent++
-	if err := s.client.Mail(e.from); err != nil {
+	if err := s.client.Mail(s.mailFrom(e)); err != nil {
 		return "", &fault{stage: stageMail, err: err}
 	}
 	if err := s.client.Rcpt(e.to); err != nil {

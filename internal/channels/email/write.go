@@ -12,14 +12,9 @@ import (
 	gomail "github.com/wneessen/go-mail"
 )
 
-// messageID is the delivery's own, so that a repeat can be told from a new
-// message by the receiver.
-func messageID(key fmt.Stringer, from mailbox) string {
-	return key.String() + "@" + from.domain
-}
-
-// write returns the letter as a message (RFC 5322) with CRLF line ends.
-func (l *letter) write(id string, date time.Time) ([]byte, error) {
+// write returns the letter as a message (RFC 5322) with CRLF line ends. ref names
+// the delivery, empty for none.
+func (l *letter) write(id, ref string, date time.Time) ([]byte, error) {
 	msg := gomail.NewMsg(gomail.WithNoDefaultUserAgent())
 	msg.SetMessageIDWithValue(id)
 	msg.SetDateWithValue(date)
@@ -30,6 +25,9 @@ func (l *letter) write(id string, date time.Time) ([]byte, error) {
 	}
 	if subject := encodeHeader(l.subject); subject != "" {
 		msg.SetGenHeader(gomail.HeaderSubject, subject)
+	}
+	if ref != "" {
+		msg.SetGenHeader(refHeader, ref)
 	}
 	// RFC 3834: so that nobody's absence is announced to us.
 	msg.SetGenHeader("Auto-Submitted", "auto-generated")

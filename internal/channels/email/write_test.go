@@ -127,7 +127,7 @@ func rendered(t *testing.T, p *Provider, m *channels.Message) string {
 		t.Fatal(bad)
 	}
 	p.now = func() time.Time { return testDate }
-	raw, err := p.render(l, messageID(m.Key, l.from))
+	raw, err := p.render(l, messageID(m, l.from), deliveryRef(m).String())
 	if err != nil {
 		t.Fatal(err)
 	}
