@@ -85,7 +85,7 @@ func TestMessagesThatCannotComeIn(t *testing.T) {
 		`{"from":"+14155550100","body":"nobody listens at port 1, and the answer says so"}`: {http.StatusOK, "connection refused"},
 	} {
 		a := send(t, http.MethodPost, s.HTTPURL()+"/sandbox/inbound", body)
-		if a.status != want.status || !strings.Contains(string(a.body), want.in) {
+		if a.status != want.status || !strings.Contains(a.body, want.in) {
 			t.Errorf("%s: %d %s", body, a.status, a.body)
 		}
 	}

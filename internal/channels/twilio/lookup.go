@@ -124,12 +124,14 @@ func (w Wanted) maySay(m resource) bool {
 
 // became returns what the message has come to since.
 func (w Wanted) became(m resource) channels.Result {
-	r := channels.Ok(m.SID)
-	switch status := progress(m.Status); status {
-	case notify.Failed:
-		r = failed(m.Status, m.ErrorCode)
+	status := progress(m.Status)
+	if status == notify.Failed {
+		r := failed(m.Status, m.ErrorCode)
 		r.MessageID, r.Scope = m.SID, resolve(r.Scope, w.Channel, w.Target)
-	case notify.Delivered, notify.Read:
+		return r
+	}
+	r := channels.Ok(m.SID)
+	if status != "" {
 		r.Status = status
 	}
 	return r
