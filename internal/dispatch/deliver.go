@@ -121,6 +121,15 @@ func (d *Dispatcher) callSafely(ctx context.Context, c *store.Claimed, way *rout
 			}
 		}
 	}()
+	leave, err := d.loadContent(ctx, c)
+	if err != nil {
+		way.ticket.Withdraw(ctx, d.cfg.Now())
+		d.log.WarnContext(ctx, "content cannot be read yet", idOf(c.DeliveryID), slog.Any("error", err))
+		d.giveUp(context.WithoutCancel(ctx), c, way.account)
+		return
+	}
+	leave = sync.OnceFunc(leave)
+	defer leave()
 	switch {
 	case c.Invalid != nil:
 		way.ticket.Withdraw(ctx, d.cfg.Now())
@@ -129,7 +138,7 @@ func (d *Dispatcher) callSafely(ctx context.Context, c *store.Claimed, way *rout
 		way.ticket.Withdraw(ctx, d.cfg.Now())
 		d.passOn(context.WithoutCancel(ctx), c, way.account)
 	default:
-		d.call(ctx, c, way, asked)
+		d.call(ctx, c, way, asked, leave)
 	}
 }
 
@@ -216,8 +225,8 @@ func (d *Dispatcher) flushClaims(durable bool) func(context.Context, []store.Cla
 }
 
 // call makes the one call of a claim that was asked for at an instant, and records
-// what came of it.
-func (d *Dispatcher) call(ctx context.Context, c *store.Claimed, way *route, asked time.Time) {
+// what came of it. It calls sent when the content is not needed any more.
+func (d *Dispatcher) call(ctx context.Context, c *store.Claimed, way *route, asked time.Time, sent func()) {
 	a, ticket, started := way.account, way.ticket, d.cfg.Now()
 	until, ok := ticket.Start(started)
 	if !ok || !d.mayCall(started) || !d.alive.holds(asked, started) {
@@ -232,6 +241,8 @@ func (d *Dispatcher) call(ctx context.Context, c *store.Claimed, way *route, ask
 		deadline = until
 	}
 	result := d.send(ctx, c, a, deadline)
+	c.Notification.Content = notify.Content{}
+	sent()
 	result = result.Clean()
 	took := d.cfg.Now().Sub(started)
 	ticket.Report(ctx, result, took, d.cfg.Now())

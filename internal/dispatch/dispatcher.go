@@ -78,6 +78,7 @@ type Dispatcher struct {
 	shares   *shares
 	hands    *hands
 	lookups  *lookups
+	contents *contents
 	pauses   atomic.Pointer[map[notify.Channel]bool] // nil until they are known
 	alive    *pulse
 	log      *slog.Logger
@@ -127,7 +128,7 @@ func New(s *store.Store, cfg Config) (*Dispatcher, error) {
 		cfg.Node = uuid.New()
 	}
 	d := &Dispatcher{
-		cfg: cfg, store: s, node: cfg.Node, log: cfg.Logger, flights: newFlights(), shares: newShares(), hands: newHands(), lookups: newLookups(), alive: newPulse(),
+		cfg: cfg, store: s, node: cfg.Node, log: cfg.Logger, flights: newFlights(), shares: newShares(), hands: newHands(), lookups: newLookups(), contents: newContents(), alive: newPulse(),
 		ready: make(chan struct{}), released: make(chan struct{}),
 	}
 	if !cfg.Hold {

@@ -29,10 +29,18 @@ type Claim struct {
 type Claimed struct {
 	Delivery
 	Notification notify.Notification
+	// ContentSize is the size of the content as it is stored, in bytes, where that
+	// is more than 32 KiB and was not read with the rest; see [Store.Content]. Else 0.
+	ContentSize int
 	// Invalid says why the stored notification cannot be read; nil if it can. Its
 	// chain then has at least the delivery's step.
 	Invalid error
 }
+
+// claimedContent is a content that is small, or the size of one that is not. What
+// takes less than 2 kB on its page needs no closer look.
+const claimedContent = `case when pg_column_size(n.content) < 2000 or octet_length(n.content::text) <= 32768 then n.content end,
+  case when pg_column_size(n.content) < 2000 or octet_length(n.content::text) <= 32768 then 0 else octet_length(n.content::text) end`
 
 const claimDeliveries = `
 with c as (
@@ -48,11 +56,11 @@ with c as (
     and not exists (select from dispatcher.cancel_requests r where r.notification_id = d.notification_id)
   returning ` + deliveryColumnsOfD + `
 )
-select c.*, n.mode, n.chain, n.recipient, n.content, n.reference, n.metadata, n.trace, n.created_at, n.send_at
+select c.*, ` + claimedContent + `, n.mode, n.chain, n.recipient, '{}'::json, n.reference, n.metadata, n.trace, n.created_at, n.send_at
 from c join dispatcher.notifications n on n.id = c.notification_id`
 
 const claimedBefore = `
-select ` + deliveryColumnsOfD + `, n.mode, n.chain, n.recipient, n.content, n.reference, n.metadata, n.trace, n.created_at, n.send_at
+select ` + deliveryColumnsOfD + `, ` + claimedContent + `, n.mode, n.chain, n.recipient, '{}'::json, n.reference, n.metadata, n.trace, n.created_at, n.send_at
 from unnest($1::uuid[], $2::int2[], $3::int2[], $4::int4[], $6::uuid[]) as k (id, step, target, turn, claim)
 join dispatcher.deliveries d on d.notification_id = k.id and d.step = k.step and d.target = k.target and d.turn = k.turn
   and d.claimed_by = $5 and d.claim_id = k.claim
@@ -236,10 +244,15 @@ func (r *notificationRow) notification() (notify.Notification, error) {
 func scanClaimed(row pgx.CollectableRow) (Claimed, error) {
 	var d deliveryRow
 	var n notificationRow
-	if err := row.Scan(append(d.fields(), n.fields()...)...); err != nil {
+	var content []byte
+	var size int
+	if err := row.Scan(append(append(d.fields(), &content, &size), n.fields()...)...); err != nil {
 		return Claimed{}, err
 	}
-	c := Claimed{Delivery: d.delivery()}
+	if size == 0 {
+		n.content = content
+	}
+	c := Claimed{Delivery: d.delivery(), ContentSize: size}
 	n.ID, n.Project, n.Priority, n.ExpiresAt = c.Delivery.Notification, c.Project, c.Priority, c.ExpiresAt
 	n.Round = int(c.Round)
 	if c.Notification, c.Invalid = n.notification(); c.Invalid != nil {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -175,9 +176,35 @@ func (r *Record) FinishedAt() time.Time {
 
 const readNotifications = `
 select n.id, n.project, n.priority, n.expires_at, m.canceled_at, m.acknowledged_at, m.retried_at, m.expires_at, coalesce(m.round, 0),
-  n.mode, n.chain, n.recipient, n.content, n.reference, n.metadata, n.trace, n.created_at, n.send_at
+  n.mode, n.chain, n.recipient, '{}'::json, n.reference, n.metadata, n.trace, n.created_at, n.send_at
 from dispatcher.notifications n left join dispatcher.marks m on m.notification_id = n.id
 where n.id = any($1) order by n.id desc`
+
+// Content reads what the recipient of a notification is told, which may be
+// several megabytes, or returns [ErrNotFound].
+func (s *Store) Content(ctx context.Context, id uuid.UUID) (notify.Content, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.limit)
+	defer cancel()
+	return readContent(ctx, s.pool, id)
+}
+
+// errUnreadable says that what is stored is not what was accepted.
+var errUnreadable = errors.New("stored content cannot be read")
+
+func readContent(ctx context.Context, q queryer, id uuid.UUID) (c notify.Content, err error) {
+	rows, err := q.Query(ctx, "select content from dispatcher.notifications where id = $1", id)
+	if err != nil {
+		return c, fmt.Errorf("read content: %w", err)
+	}
+	text, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[[]byte])
+	if err != nil {
+		return c, fmt.Errorf("read content: %w", notFound(err))
+	}
+	if err := notify.Decode(text, &c); err != nil {
+		return c, fmt.Errorf("%w: %w", errUnreadable, err)
+	}
+	return c, nil
+}
 
 const readDeliveries = `select ` + deliveryColumnsOfD + `
 from dispatcher.deliveries d where d.notification_id = any($1) order by d.notification_id, d.step, d.target`
@@ -199,7 +226,8 @@ func (s *Store) Histories(ctx context.Context, ids []uuid.UUID) ([]Record, error
 }
 
 // readRecords reads notifications by id, newest first, with their attempts and
-// receipts if asked to. Those that do not exist are left out.
+// receipts if asked to. They are without their content: it is large, and only a
+// call needs it. Those that do not exist are left out.
 func readRecords(ctx context.Context, q queryer, ids []uuid.UUID, attempts bool) ([]Record, error) {
 	if len(ids) == 0 {
 		return nil, nil

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -91,6 +92,11 @@ func (s *Store) Retry(ctx context.Context, project string, id uuid.UUID, expires
 			return err
 		}
 		r := records[0]
+		if _, err := readContent(ctx, tx, id); errors.Is(err, errUnreadable) {
+			r.Invalid = err // it would fail in the same way
+		} else if err != nil {
+			return err
+		}
 		out = Retry{Result: r.retry(), Round: r.Notification.Round, ExpiresAt: r.Notification.ExpiresAt}
 		if out.Result != Retried {
 			return nil

@@ -119,19 +119,19 @@ type Attempt struct {
 
 // Record is a notification with everything that is known of it.
 type Record struct {
-	Notification   notify.Notification
-	Deliveries     []Delivery    // by step and target
-	Waits          []Wait        // by step and target
-	Attempts       []Attempt     // by step, target and turn
-	Receipts       []Receipt     // in the order in which they came
-	Events         []LoggedEvent // in the order of their positions; of [Store.Get] only
-	CanceledAt     time.Time     // zero for never
+	Notification   notify.Notification // without its Content; see [Store.Content]
+	Deliveries     []Delivery          // by step and target
+	Waits          []Wait              // by step and target
+	Attempts       []Attempt           // by step, target and turn
+	Receipts       []Receipt           // in the order in which they came
+	Events         []LoggedEvent       // in the order of their positions; of [Store.Get] only
+	CanceledAt     time.Time           // zero for never
 	AcknowledgedAt time.Time
 	RetriedAt      time.Time // the last time that an operator started it again
 	// AcceptedUntil is when it would have expired without a retry; zero without one.
 	AcceptedUntil time.Time
-	// Invalid says why the stored notification cannot be read; nil if it can. Its
-	// chain then has at least the steps that were started.
+	// Invalid says why the stored notification cannot be read, its content aside;
+	// nil if it can. Its chain then has at least the steps that were started.
 	Invalid error
 }
 
