@@ -128,16 +128,18 @@ func acceptedView(n *notify.Notification) accepted {
 }
 
 // account answers what [notify.Parse] asks about the accounts of a project. A
-// step that names none goes through the first of its channel.
+// step that names none may go through any of its channel, and goes past those that
+// cannot tell what it asks for.
 func (a *API) account(project string) func(notify.Channel, string) (notify.Status, bool) {
 	infos := a.accounts.Infos(project)
-	return func(c notify.Channel, name string) (notify.Status, bool) {
+	return func(c notify.Channel, name string) (best notify.Status, found bool) {
 		for i := range infos {
-			if infos[i].Channel == c && (name == "" || infos[i].Account == name) {
-				return infos[i].MaxObservable, true
+			if infos[i].Channel != c || name != "" && infos[i].Account != name {
+				continue
 			}
+			best, found = notify.Best(best, infos[i].MaxObservable), true
 		}
-		return "", false
+		return best, found
 	}
 }
 

@@ -15,9 +15,10 @@ const (
 // stepRequest is one step of a chain, which has 1 to [MaxSteps] of them:
 //   - channel is one of the channels, and `to` has an address for it;
 //   - account names an account of that channel;
-//   - success is accepted (default), delivered, read or acknowledged. One that
-//     the account which the step goes through can never observe is refused;
-//     acknowledged comes from the application and is always possible;
+//   - success is accepted (default), delivered, read or acknowledged. One that no
+//     account which the step may go through can ever observe is refused, and accounts
+//     that cannot are passed over; acknowledged comes from the application and is
+//     always possible;
 //   - within is a duration from [MinWithin] to [MaxWithin], see [Duration];
 //     where a next step follows from this one, the default is 2 min, and 30 s if
 //     the priority is critical;
@@ -126,19 +127,18 @@ func (v *validator) account(s Step, channelPointer, accountPointer string) (Stat
 	return best, ok
 }
 
+// observable refuses a criterion that nobody could ever say is met. best is the
+// most that any account which the step may go through can tell.
 func (v *validator) observable(s Step, best Status, pointer string) {
-	need := Sent
-	switch s.Success {
-	case UntilDelivered:
-		need = Delivered
-	case UntilRead:
-		need = Read
-	case UntilAccepted, UntilAcknowledged:
+	if s.Success.Observable(best) {
+		return
 	}
-	if best.Rank() < need.Rank() {
-		v.add(pointer, CodeUnobservable, fmt.Sprintf(
-			"on %s nobody can tell that a message was %s; the most that is ever known of it is %s", s.Channel, need, best))
+	where := string(s.Channel)
+	if s.Account != "" {
+		where += " through " + s.Account
 	}
+	v.add(pointer, CodeUnobservable, fmt.Sprintf(
+		"on %s nobody can tell that a message was %s; the most that is ever known of it is %s", where, s.Success.Needs(), best))
 }
 
 func (v *validator) within(s, pointer string) Duration {

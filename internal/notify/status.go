@@ -97,6 +97,24 @@ func (c Criterion) MetBy(s Status) bool {
 	return false
 }
 
+// Needs returns the status that must be seen of a message for the criterion to be
+// met. What the application acknowledges needs no provider to tell more than that
+// it took the message.
+func (c Criterion) Needs() Status {
+	switch c {
+	case UntilDelivered:
+		return Delivered
+	case UntilRead:
+		return Read
+	case UntilAccepted, UntilAcknowledged:
+	}
+	return Sent
+}
+
+// Observable reports whether an account of which best is the most that can ever be
+// known may meet the criterion.
+func (c Criterion) Observable(best Status) bool { return best.Rank() >= c.Needs().Rank() }
+
 // Valid reports whether c is one of the criteria.
 func (c Criterion) Valid() bool {
 	switch c {
