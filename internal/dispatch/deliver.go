@@ -227,7 +227,14 @@ func (d *Dispatcher) flushClaims(durable bool) func(context.Context, []store.Cla
 // call makes the one call of a claim that was asked for at an instant, and records
 // what came of it. It calls sent when the content is not needed any more.
 func (d *Dispatcher) call(ctx context.Context, c *store.Claimed, way *route, asked time.Time, sent func()) {
-	a, ticket, started := way.account, way.ticket, d.cfg.Now()
+	a, ticket := way.account, way.ticket
+	if err := d.link(ctx, &c.Notification); err != nil {
+		d.log.WarnContext(ctx, "delivery cannot be sent yet", idOf(c.DeliveryID), slog.Any("error", err))
+		ticket.Withdraw(ctx, d.cfg.Now())
+		d.giveUp(context.WithoutCancel(ctx), c, a)
+		return
+	}
+	started := d.cfg.Now()
 	until, ok := ticket.Start(started)
 	if !ok || !d.mayCall(started) || !d.alive.holds(asked, started) {
 		// A gate or breaker shut meanwhile, or it is too late to be sure that nobody

@@ -29,6 +29,8 @@ type Config struct {
 	// PublicURL is where the service is reached from outside, for providers' callbacks;
 	// empty where it is not.
 	PublicURL string
+	// Links makes the links in messages; nil for none.
+	Links     Links
 	Admission Admission
 	Metrics   Metrics
 	Logger    *slog.Logger

@@ -160,15 +160,16 @@ func settled(a store.Attempt, r channels.Result) store.Attempt {
 
 // sight makes the one call of a look-up, if it is admitted.
 func (d *Dispatcher) sight(ctx context.Context, l *loaded, a *Account, attempt store.Attempt) (seen channels.Sighting, made bool) {
-	content, err := d.store.Content(ctx, l.delivery.Notification) // which tells it from others
+	n := l.record.Notification
+	var err error
+	if n.Content, err = d.store.Content(ctx, n.ID); err == nil { // which tells it from others
+		err = d.link(ctx, &n)
+	}
 	if err != nil {
-		if ctx.Err() == nil {
-			d.log.WarnContext(ctx, "content cannot be read for a look-up", idOf(l.delivery.DeliveryID), slog.Any("error", err))
-		}
+		d.cannotReconcile(ctx, l, err)
 		return seen, false
 	}
-	m := message(&l.record.Notification, int(l.delivery.Step), int(l.delivery.Target), int(l.delivery.Round))
-	m.Content = content
+	m := message(&n, int(l.delivery.Step), int(l.delivery.Target), int(l.delivery.Round))
 	m.Ref = channels.Ref{Notification: m.NotificationID, Step: int(l.delivery.Step), Target: int(l.delivery.Target), Attempt: attempt.ID}
 	made = d.aside(ctx, a, l.delivery.Channel, a.lookup().LookupScopes(m.To), func(ctx context.Context) channels.Result {
 		seen = d.lookUp(ctx, a, m, attempt)

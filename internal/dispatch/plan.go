@@ -28,6 +28,8 @@ type PlannedStep struct {
 func (r *Registry) Plan(n *notify.Notification, held []string) []PlannedStep {
 	out := make([]PlannedStep, len(n.Chain))
 	due := n.SendAt
+	problems := r.checkLinks(n)
+	n = r.linked(n)
 	for i := range n.Chain {
 		out[i] = r.plan(n, i, held)
 		out[i].Latest = due
@@ -35,6 +37,7 @@ func (r *Registry) Plan(n *notify.Notification, held []string) []PlannedStep {
 			due = fallback.Ends(n, i, due)
 		}
 	}
+	out[0].Problems = append(out[0].Problems, problems...)
 	return out
 }
 

@@ -96,6 +96,7 @@ type Registry struct {
 	channels   map[notify.Channel]Channel
 	infos      []channels.Info
 	restricted bool // some account is not for all projects
+	ackSample  string
 }
 
 // NewRegistry returns a registry of the given channels.
@@ -151,7 +152,8 @@ func (r *Registry) pick(c notify.Channel, project, pinned, provider string) *Acc
 // is known before the first call: steps without an account, and what the
 // accounts' providers say of the message.
 func (r *Registry) Check(n *notify.Notification) []notify.Problem {
-	var problems []notify.Problem
+	problems := r.checkLinks(n)
+	n = r.linked(n)
 	for i, step := range n.Chain {
 		for j, target := range n.To.Targets(step.Channel) {
 			var room [usual]*Account
