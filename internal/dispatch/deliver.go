@@ -137,6 +137,9 @@ func (d *Dispatcher) callSafely(ctx context.Context, c *store.Claimed, way *rout
 	case d.unfit(c, way.account):
 		way.ticket.Withdraw(ctx, d.cfg.Now())
 		d.passOn(context.WithoutCancel(ctx), c, way.account)
+	case d.blind(c, way.account):
+		way.ticket.Withdraw(ctx, d.cfg.Now())
+		d.unobservable(context.WithoutCancel(ctx), c)
 	default:
 		d.call(ctx, c, way, asked, leave)
 	}
