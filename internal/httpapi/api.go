@@ -145,7 +145,7 @@ func New(c Config) *API {
 	a := &API{
 		accept: c.Accept, store: c.Store, keys: c.Keys, accounts: c.Accounts, operations: c.Operations, ready: c.Ready,
 		retry: c.Retry, plan: c.Plan, batches: c.Batches, maxBatchBody: c.MaxBatchBody, keepKeys: c.KeepKeys,
-		log: c.Log, maxBody: c.MaxBody, now: c.Now, observe: c.Observe, events: newStreams(c.Events), webhooks: c.Webhooks, ackLinks: c.AckLinks, limits: newLimits(c.Limits), mux: http.NewServeMux(),
+		log: c.Log, maxBody: c.MaxBody, observe: c.Observe, events: newStreams(c.Events), webhooks: c.Webhooks, ackLinks: c.AckLinks, limits: newLimits(c.Limits), mux: http.NewServeMux(),
 	}
 	a.receipts, a.publicBase, a.callbacks = c.Receipts, c.PublicURL, make(chan struct{}, callbacksAtOnce)
 	if a.log == nil {
@@ -160,9 +160,11 @@ func New(c Config) *API {
 	if a.keepKeys <= 0 {
 		a.keepKeys = 24 * time.Hour
 	}
-	if a.now == nil {
-		a.now = time.Now
+	clock := c.Now
+	if clock == nil {
+		clock = time.Now
 	}
+	a.now = func() time.Time { return clock().Truncate(time.Microsecond) } // which is what Postgres keeps
 	setUpHuma()
 	a.huma = humago.New(a.mux, humaConfig())
 	a.huma.UseMiddleware(a.acceptable, a.authenticate, a.queryKnown)
