@@ -44,6 +44,8 @@ type Options struct {
 	Hold    bool
 	Logger  *slog.Logger // default discards
 	Version string
+	// Listener, if not nil, is listened on in place of http.listen. Run closes it.
+	Listener net.Listener
 }
 
 // App is one process of the service.
@@ -92,8 +94,8 @@ func New(o Options) (_ *App, err error) {
 		return nil, err
 	}
 	a.current.Store(registry)
-	if a.listener, err = (&net.ListenConfig{}).Listen(context.Background(), "tcp", o.Config.HTTP.Listen); err != nil {
-		return nil, fmt.Errorf("listen: %w", err)
+	if a.listener, err = listen(o); err != nil {
+		return nil, err
 	}
 	defer func() {
 		if err != nil {
@@ -119,6 +121,17 @@ func New(o Options) (_ *App, err error) {
 	a.hooks = a.newHooks()
 	a.api = httpapi.New(a.apiConfig())
 	return a, nil
+}
+
+func listen(o Options) (net.Listener, error) {
+	if o.Listener != nil {
+		return o.Listener, nil
+	}
+	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", o.Config.HTTP.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	return l, nil
 }
 
 // Addr is the address that the API listens on, with its real port.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -92,9 +93,10 @@ func (d devFlags) database(ctx context.Context) (url string, stop func() error, 
 	return cluster.URL("postgres"), cluster.Stop, nil
 }
 
-// configuration has every channel pointed at the sandbox.
-func (d devFlags) configuration(e *env, providers *sandbox.Server, database string) (config.Config, error) {
-	text, err := config.Example(config.ExampleOptions{Sandbox: providers.HTTPURL(), SMTP: providers.SMTPAddr()})
+// configuration has every channel pointed at the sandbox, and the service at api
+// told by it.
+func (d devFlags) configuration(e *env, providers *sandbox.Server, database, api string) (config.Config, error) {
+	text, err := config.Example(config.ExampleOptions{Sandbox: providers.HTTPURL(), SMTP: providers.SMTPAddr(), PublicURL: api})
 	if err != nil {
 		return config.Config{}, err
 	}
@@ -103,17 +105,24 @@ func (d devFlags) configuration(e *env, providers *sandbox.Server, database stri
 
 // serve runs the service until ctx ends and says when it is ready.
 func (d devFlags) serve(ctx context.Context, e *env, providers *sandbox.Server, database string, w welcome) error {
-	c, err := d.configuration(e, providers, database)
+	// Its address has to be known, port included, before the configuration names it.
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", *d.listen)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	defer listener.Close() //nolint:errcheck // the service has closed it
+	api := "http://" + dialable(listener.Addr().String())
+	c, err := d.configuration(e, providers, database, api)
 	if err != nil {
 		return err
 	}
-	a, err := app.New(app.Options{Config: c, Mode: app.ModeAll, Logger: newLogger(e, c), Version: e.version})
+	reportTo(providers, api)
+	a, err := app.New(app.Options{Config: c, Mode: app.ModeAll, Logger: newLogger(e, c), Version: e.version, Listener: listener})
 	if err != nil {
 		return err
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- a.Run(ctx) }()
-	api := "http://" + dialable(a.Addr().String())
 	if err := awaitReady(ctx, api+"/readyz", ended); err != nil {
 		return err
 	}

@@ -13,15 +13,20 @@ import (
 func sandboxCommand() command {
 	return command{
 		name: "sandbox", summary: "serve stand-ins for every provider, with faults to switch on",
-		details: "`dispatcher config example --sandbox URL --smtp ADDR` prints a configuration that uses it.",
+		details: "`dispatcher config example --sandbox URL --smtp ADDR` prints a configuration that uses it; with its --public-url,\n" +
+			"and --service here, the stand-ins report to that service what becomes of messages.",
 		setup: func(f *flag.FlagSet) action {
 			listen := f.String("listen", "127.0.0.1:8090", "HTTP `address`")
 			smtp := f.String("smtp-listen", "127.0.0.1:8025", "SMTP `address`")
 			public := f.String("public-url", "", "how others reach the HTTP address, as a `url` (default http:// and it)")
+			service := f.String("service", "", "the `url` of a service that is told of bounces, Meta's statuses and what people write")
 			return func(ctx context.Context, e *env, _ []string) error {
 				s, err := openSandbox(e, sandboxAddresses{*listen, "--listen", *smtp, "--smtp-listen"}, *public)
 				if err != nil {
 					return err
+				}
+				if *service != "" {
+					reportTo(s, *service)
 				}
 				defer s.Close() //nolint:errcheck // Run has reported what went wrong
 				printTo(e.stdout, "sandbox at %s/sandbox/, SMTP at %s\n", s.HTTPURL(), s.SMTPAddr())

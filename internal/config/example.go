@@ -24,8 +24,7 @@ type ExampleOptions struct {
 	Sandbox string
 	SMTP    string
 	// PublicURL is http.public_url; empty leaves it out. With a sandbox, accounts
-	// then believe what it reports, signed with [SandboxAppSecret] and
-	// [SandboxBounceSecret].
+	// then believe what it reports with the secrets below.
 	PublicURL string
 }
 
@@ -34,6 +33,8 @@ type ExampleOptions struct {
 const (
 	SandboxAppSecret    = "sandbox-app-secret"    //nolint:gosec // see above
 	SandboxBounceSecret = "sandbox-bounce-secret" //nolint:gosec // see above
+	SandboxTwilioSID    = "AC00000000000000000000000000000001"
+	SandboxTwilioToken  = "sandbox-auth-token" //nolint:gosec // see above
 )
 
 // example is what the template is filled from.
@@ -43,12 +44,16 @@ type example struct {
 	SMTPHost, SMTPPort      string
 	PublicURL               PublicURL
 	AppSecret, BounceSecret string
+	TwilioSID, TwilioToken  string
 }
 
 // Example writes a complete annotated configuration. For a sandbox it makes new
 // throwaway keys at each call, and all that is missing is the database's URL.
 func Example(o ExampleOptions) ([]byte, error) {
-	x := example{Sandbox: strings.TrimSuffix(o.Sandbox, "/"), AppSecret: SandboxAppSecret, BounceSecret: SandboxBounceSecret}
+	x := example{
+		Sandbox: strings.TrimSuffix(o.Sandbox, "/"), AppSecret: SandboxAppSecret, BounceSecret: SandboxBounceSecret,
+		TwilioSID: SandboxTwilioSID, TwilioToken: SandboxTwilioToken,
+	}
 	if err := x.PublicURL.UnmarshalText([]byte(o.PublicURL)); err != nil {
 		return nil, fmt.Errorf("the public URL %w", err)
 	}

@@ -36,6 +36,9 @@ type Config struct {
 	TwilioTokens map[string]string
 	// TwilioInbound says where messages go that come in at Twilio.
 	TwilioInbound TwilioInbound
+	// MailReports says where bounces and complaints about mail go; without a URL none
+	// are made.
+	MailReports MailReports
 	// Meta says where Meta's status webhooks go; without a URL none are sent.
 	Meta MetaWebhook
 	// Receipts is how callbacks behave until changed; default [DefaultReceipts].
@@ -87,7 +90,8 @@ func (c Config) validate() error {
 	}
 	for name, raw := range map[string]string{
 		"public url": c.PublicURL, "meta webhook url": c.Meta.URL,
-		"twilio sms url": c.TwilioInbound.SMS, "twilio whatsapp url": c.TwilioInbound.WhatsApp,
+		"mail reports url": c.MailReports.URL,
+		"twilio sms url":   c.TwilioInbound.SMS, "twilio whatsapp url": c.TwilioInbound.WhatsApp,
 	} {
 		if raw != "" && !absoluteURL(raw) {
 			return fmt.Errorf("%s must be an absolute http or https url", name)

@@ -29,6 +29,7 @@ type Server struct {
 	receipts  receiptState
 	meta      atomic.Pointer[MetaWebhook]
 	inbound   atomic.Pointer[TwilioInbound]
+	reports   atomic.Pointer[MailReports]
 	callbacks *callbackQueue
 	scripts   map[string]map[string]Scripted
 	refused   *recently // what has been refused once
@@ -61,6 +62,7 @@ func New(cfg Config) (*Server, error) {
 	s.receipts.set(*cfg.Receipts)
 	s.SetMetaWebhook(cfg.Meta)
 	s.SetTwilioInbound(cfg.TwilioInbound)
+	s.SetMailReports(cfg.MailReports)
 	s.callbacks = newCallbackQueue(cfg.Now)
 	keys, err := newKeyring(cfg.STARTTLS)
 	if err != nil {

@@ -29,6 +29,9 @@ func smtpScripts() []Scripted {
 		{To: "greylist", Status: 451, Code: "4.7.1", Once: true, Note: "greylisted: refused on a Message-ID's first try, then accepted"},
 		{To: "ratelimited", Status: 450, Code: "4.2.1", Once: true, Note: "receives too fast: refused on a Message-ID's first try, then accepted"},
 		{To: "unavailable", Status: 421, Code: "4.3.2", Note: "the server is shutting down, always"},
+		{To: "bounce-later", Code: "5.1.1", Final: FinalUndelivered, Note: "accepted, then bounced: no such mailbox"},
+		{To: "full-later", Code: "5.2.2", Final: FinalUndelivered, Note: "accepted, then bounced: the mailbox is full"},
+		{To: "complaint", Final: FinalComplaint, Note: "accepted, then taken for spam"},
 		{To: "slow", Delay: notify.Duration(3 * time.Second), Note: "accepted 3 s late"},
 	}
 	for i := range out {
@@ -175,6 +178,9 @@ func (m *mailSession) Data(body io.Reader) error {
 	if drop {
 		_ = m.conn.Close()
 		return errDropped
+	}
+	for _, r := range m.rcpt {
+		m.s.report(r, m.from, id, raw)
 	}
 	return nil
 }
