@@ -57,7 +57,9 @@ func newClusterOn(t *testing.T, database string, tune ...func(account)) *cluster
 		t.Fatal(err)
 	}
 	t.Cleanup(c.pool.Close)
-	if c.sandbox, err = sandbox.New(sandbox.Config{}); err != nil {
+	// No receipts unless a test is about them, and no wait for any: sent is the end.
+	silence := sandbox.Receipts{Final: sandbox.FinalNone, Repeat: 1}
+	if c.sandbox, err = sandbox.New(sandbox.Config{Receipts: &silence}); err != nil {
 		t.Fatal(err)
 	}
 	c.sandbox.Start(t.Context())
@@ -83,6 +85,7 @@ func (c *cluster) configure(t *testing.T, tune ...func(account)) {
 	c.edit(t, func(file object) {
 		for _, channel := range file["channels"].(object) {
 			for _, a := range channel.(object)["accounts"].([]any) {
+				a.(account)["receipt_window"] = "1s"
 				for _, change := range tune {
 					change(a.(account))
 				}
@@ -225,11 +228,12 @@ func (n *node) post(t *testing.T, notification object) string {
 
 // notification is what the API shows.
 type notification struct {
-	ID         string     `json:"id"`
-	Status     string     `json:"status"`
-	FinishedAt *time.Time `json:"finished_at"`
-	Waiting    *waiting   `json:"waiting"`
-	Steps      []step     `json:"steps"`
+	ID             string     `json:"id"`
+	Status         string     `json:"status"`
+	FinishedAt     *time.Time `json:"finished_at"`
+	AcknowledgedAt *time.Time `json:"acknowledged_at"`
+	Waiting        *waiting   `json:"waiting"`
+	Steps          []step     `json:"steps"`
 }
 
 type waiting struct {
