@@ -66,7 +66,10 @@ func (w *world) checkStart(c *call) {
 func (w *world) checkRepeat(c *call) {
 	policy := c.d.policy()
 	unknown := 0
-	for _, earlier := range c.d.calls[:len(c.d.calls)-1] {
+	for i, earlier := range c.d.calls[:len(c.d.calls)-1] {
+		if s := earlier.told.Receipt; earlier.heeded && (s != notify.Failed || i == len(c.d.calls)-2) {
+			w.breaks("I2", "%s is sent again after a receipt said %s", c.d, s)
+		}
 		switch earlier.known {
 		case notify.Accepted:
 			w.breaks("I2", "%s is sent again after an acceptance", c.d)
@@ -277,6 +280,10 @@ func (w *world) checkTrip(before resilience.ScopeRecord, c resilience.Transition
 func (w *world) checkRow(d *delivery, f fallback.Decision) {
 	spent, stopped := 0, d.state.Stop != ""
 	for _, c := range d.calls {
+		if c.settled {
+			spent++
+			continue
+		}
 		switch c.known {
 		case notify.Accepted, notify.Unknown, notify.ProviderUnavailable, notify.RecipientUnavailable, notify.RecipientRejected,
 			notify.MessageRejected, notify.Suppressed:
@@ -315,7 +322,11 @@ func (w *world) checkAtRest() {
 			case !d.wait.Due.After(now().Add(-3 * time.Second)):
 				w.breaks("I1", "%s waits although its time is over", d)
 			}
-			if d != nil && notify.UntilAccepted.MetBy(d.state.Status) {
+			if d == nil {
+				continue
+			}
+			w.checkEvidence(d)
+			if notify.UntilAccepted.MetBy(d.state.Status) {
 				w.stats.Delivered++
 			}
 		}

@@ -51,7 +51,7 @@ func (d *delivery) policy() fallback.Policy {
 	w, p := d.provider().w, d.provider()
 	spread := w.Float64()
 	policy := fallback.NewPolicy(&d.n.Notification, d.step, p.policy)
-	policy.Spread, policy.Observable = spread, p.best
+	policy.Spread, policy.Observable, policy.Reports = spread, p.best, p.bounces
 	policy.Backoff = func(n int) time.Duration { return p.retry.Delay(n+1, spread) }
 	policy.SlowBackoff = func(n int) time.Duration { return p.slowly.Delay(n+1, spread) }
 	return policy
@@ -72,7 +72,7 @@ func (w *world) accept() {
 		if w.oneIn(3) {
 			step.Within = notify.Duration(w.between(time.Second, 2*time.Minute))
 		}
-		if w.oneIn(10) && w.providers[i].best == notify.Delivered {
+		if w.oneIn(2) && w.providers[i].best != notify.Sent {
 			step.Success = notify.UntilDelivered
 		}
 	}
@@ -192,6 +192,7 @@ func (w *world) record(d *delivery, turn int, f fallback.Decision) bool {
 		w.waits(d, f.Wait)
 	}
 	w.logf("%s, was %s; wait %+v", d, before, d.wait)
+	w.checkRank(d, before)
 	w.checkRow(d, f)
 	return true
 }
@@ -306,21 +307,27 @@ func (w *world) cancel(n *notification) {
 			continue
 		}
 		stopped = true
-		d.turn++
-		d.state.Stop = fallback.BecauseCanceled
-		d.wait = nil
-		if d.claimed == nil {
-			d.final, d.queued, d.because = true, false, fallback.BecauseCanceled
-			if !notify.UntilAccepted.MetBy(d.state.Status) {
-				d.state.Status = notify.Canceled
-			}
-		}
+		w.stop(d, fallback.BecauseCanceled)
 	}
 	if stopped {
 		n.canceledAt = now()
 		w.stats.Canceled++
 		w.logf("n%d is canceled", n.id)
 	}
+}
+
+// stop ends a delivery that is not claimed, and keeps one that is from going on.
+func (w *world) stop(d *delivery, why string) {
+	d.turn++
+	d.state.Stop = why
+	d.wait = nil
+	if d.claimed == nil {
+		d.final, d.queued, d.because = true, false, why
+		if !notify.UntilAccepted.MetBy(d.state.Status) {
+			d.state.Status = notify.Canceled
+		}
+	}
+	w.logf("%s is stopped", d)
 }
 
 // bury settles what a dead node has claimed and queues what it was given.

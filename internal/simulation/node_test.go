@@ -48,6 +48,11 @@ type call struct {
 	generation uint64 // of a probe, and its number
 	probe      uint64
 	aware      bool // the node knew the breaker's state as it was
+
+	told    fallback.Call   // by receipts
+	heard   []notify.Status // every one of them
+	settled bool            // by receipts, before its answer
+	heeded  bool            // receipts of it have been applied
 }
 
 func (n *node) String() string { return fmt.Sprintf("node %d.%d", n.index, n.life) }
@@ -285,6 +290,7 @@ func (n *node) claim(c *call, turn int) {
 	a := d.provider().call(n, d.n.narrow[d.step], limit)
 	w.logf("%s calls %s for n%d.%d: %s in %v, probe %d", n, c.scope, d.n.id, d.step, a.outcome, a.took, c.probe)
 	w.after(a.took, func() { c.ended = now() })
+	w.report(c, a)
 	if w.faulty && w.oneIn(25) {
 		a.took += w.upTo(time.Minute) // the process was stopped for a while, or starved
 	}
@@ -331,7 +337,13 @@ func (n *node) settle(c *call, turn int, a answer) {
 	if w.record(d, turn, fallback.Decide(d.state, d.policy(), o, n.clock())) {
 		return
 	}
-	if !d.final && d.claimed == n && d.claim == c.claim {
+	switch mine := d.claimed == n && d.claim == c.claim; {
+	case !d.final && mine:
+		w.record(d, d.turn, fallback.Decide(d.state, d.policy(), o, n.clock()))
+	case a.outcome != notify.Accepted, !d.final && d.claimed != nil:
+	case d.final:
+		w.correct(d, fallback.Evidence{Status: notify.Sent})
+	case !notify.UntilAccepted.MetBy(d.state.Status):
 		w.record(d, d.turn, fallback.Decide(d.state, d.policy(), o, n.clock()))
 	}
 }

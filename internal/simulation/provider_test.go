@@ -34,6 +34,7 @@ type provider struct {
 	slowly  resilience.Backoff
 	policy  notify.UnknownPolicy
 	best    notify.Status        // that can be observed
+	bounces bool                 // failures are told of, though no success
 	mood    map[string]behaviour // by scope that has a breaker
 	sick    int                  // a node whose calls fail whatever the provider does; -1 for none
 }
@@ -45,7 +46,7 @@ func (w *world) newProvider(i int) *provider {
 		timeout: pick(w, 2*time.Second, 10*time.Second, 30*time.Second),
 		retry:   resilience.Backoff{}, slowly: resilience.Backoff{Base: 30 * time.Second, Cap: 5 * time.Minute},
 		policy: pick(w, "", "", notify.Resend, notify.Reconcile, notify.FallBack, notify.AssumeSent),
-		best:   pick(w, notify.Sent, notify.Delivered), mood: map[string]behaviour{}, sick: -1,
+		best:   pick(w, notify.Sent, notify.Delivered, notify.Read), mood: map[string]behaviour{}, sick: -1, bounces: w.oneIn(2),
 	}
 	p.breaker = resilience.BreakerConfig{ProbeLease: p.timeout + 2*time.Second}
 	if w.oneIn(3) {

@@ -40,7 +40,8 @@ func TestClusterKeepsItsPromises(t *testing.T) {
 	for what, n := range map[string]int{
 		"trips": sum.Trips, "closings": sum.Closings, "probes": sum.Probes, "refusals": sum.Refusals, "crashes": sum.Crashes,
 		"429s": sum.Throttled, "unknown outcomes": sum.Unknown, "cancels": sum.Canceled, "lost answers": sum.Lost,
-		"fallbacks": sum.Fallbacks, "deliveries": sum.Delivered,
+		"fallbacks": sum.Fallbacks, "deliveries": sum.Delivered, "receipts": sum.Receipts, "receipts before the answer": sum.EarlyReceipts,
+		"lost receipts": sum.LostReceipts, "corrections": sum.Corrected, "superseded steps": sum.Superseded,
 	} {
 		if n < int(to-from)/10 {
 			t.Errorf("only %d %s in %d worlds: they show nothing", n, what, to-from)
@@ -62,4 +63,9 @@ func (s *stats) add(o stats) {
 	s.Lost += o.Lost
 	s.Fallbacks += o.Fallbacks
 	s.Delivered += o.Delivered
+	s.Receipts += o.Receipts
+	s.EarlyReceipts += o.EarlyReceipts
+	s.LostReceipts += o.LostReceipts
+	s.Corrected += o.Corrected
+	s.Superseded += o.Superseded
 }

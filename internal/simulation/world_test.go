@@ -48,6 +48,8 @@ type world struct {
 // stats tell that a run was worth something.
 type stats struct {
 	Events, Calls, Probes, Trips, Closings, Refusals, Crashes, Throttled, Unknown, Canceled, Lost, Fallbacks, Delivered int
+
+	Receipts, EarlyReceipts, LostReceipts, Corrected, Superseded int
 }
 
 func newWorld(t *testing.T, seed uint64, traced bool) *world {

@@ -95,6 +95,23 @@ var mutants = []mutant{
 		"a retry goes on after a cancel", "fallback/next.go",
 		"	case d.Stop != \"\":\n		return d.stopped(), true\n", "", "I1 I3",
 	},
+	{
+		"what is said last is taken for what is so", "fallback/receive.go",
+		"case c.Receipt == \"\" || status.Rank() > c.Receipt.Rank():", "case true:", "I8",
+	},
+	{
+		"a failed receipt does not take an acceptance back", "fallback/receive.go",
+		"if status == \"\" && c.Outcome == notify.Accepted {", "if c.Outcome == notify.Accepted && !notify.UntilDelivered.MetBy(status) {", "I8",
+	},
+	{
+		"the receipt of an earlier call fails a later one", "fallback/receive.go",
+		"case !taken(s.Status) && !e.Last:", "case false:", "I3",
+	},
+	{
+		"a receipt does not call off the repeat", "fallback/receive.go",
+		"		d.State.Status = e.Status\n		return d.settled(p, now), true\n",
+		"		d.State.Status = e.Status\n		return d.settled(p, now), s.Status == notify.Sending || taken(s.Status)\n", "I2",
+	},
 }
 
 // lives is how many worlds a mutant may live through.
