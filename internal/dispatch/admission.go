@@ -35,7 +35,8 @@ type Ticket interface {
 	Start(now time.Time) (until time.Time, ok bool)
 	// Report tells what the call told and how long it took.
 	Report(ctx context.Context, r channels.Result, took time.Duration, now time.Time)
-	// Withdraw says that no call was made after all.
+	// Withdraw says that no call was made after all, or that nobody knows what came
+	// of it. After a Report it does nothing.
 	Withdraw(ctx context.Context, now time.Time)
 }
 

@@ -170,7 +170,7 @@ func (b *batcher[T, R]) write(ctx context.Context, batch []request[T, R]) {
 		for i, r := range batch {
 			r.reply <- reply[R]{result: results[i]}
 		}
-	case store.Classify(err) != store.Transient && len(batch) > 1:
+	case !transient(err) && len(batch) > 1:
 		half := len(batch) / 2
 		b.write(ctx, batch[:half])
 		b.write(ctx, batch[half:])
@@ -186,7 +186,7 @@ func (b *batcher[T, R]) persist(ctx context.Context, items []T) ([]R, error) {
 	begun := time.Now()
 	for try := 0; ; try++ {
 		results, err := b.once(ctx, items)
-		if err == nil || store.Classify(err) != store.Transient {
+		if err == nil || !transient(err) {
 			return results, err
 		}
 		if b.patience > 0 && time.Since(begun) > b.patience || b.patience == 0 && stopping(ctx, begun) {
@@ -194,6 +194,11 @@ func (b *batcher[T, R]) persist(ctx context.Context, items []T) ([]R, error) {
 		}
 		pause(min(time.Second, 10*time.Millisecond<<min(try, 7)))
 	}
+}
+
+// transient reports whether the same flush may succeed later.
+func transient(err error) bool {
+	return !errors.Is(err, errPanicked) && store.Classify(err) == store.Transient
 }
 
 // flushLimit bounds one flush: a connection that was cut without a word would

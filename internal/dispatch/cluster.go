@@ -150,6 +150,7 @@ func (t *clusterTicket) Report(ctx context.Context, r channels.Result, took time
 	if t.budget != nil && (r.Outcome == notify.Accepted || r.Outcome == notify.NotAttempted) {
 		t.budget.Refund(t.charge)
 	}
+	t.budget = nil
 	t.pass.Done(ctx, evidenceOf(r), took, now)
 }
 
@@ -157,6 +158,7 @@ func (t *clusterTicket) Report(ctx context.Context, r channels.Result, took time
 func (t *clusterTicket) Withdraw(ctx context.Context, now time.Time) {
 	if t.budget != nil {
 		t.budget.Refund(t.charge)
+		t.budget = nil
 	}
 	t.pass.Withdraw(ctx, now)
 }

@@ -72,9 +72,9 @@ func (d *Dispatcher) deliver(ctx context.Context, e *store.Envelope, item store.
 		return d.uncalled(ctx, item, func(s fallback.State, p fallback.Policy, _ *loaded) fallback.Decision {
 			return fallback.Impossible(s, fallback.BecauseNoAccount)
 		})
-	case !now.Before(item.EndsAt()):
+	case !d.theirs(now).Before(item.EndsAt()):
 		return d.uncalled(ctx, item, func(s fallback.State, p fallback.Policy, l *loaded) fallback.Decision {
-			return fallback.Overdue(s, p, l.delivery.Because, now)
+			return fallback.Overdue(s, p, l.delivery.Because, d.theirs(now))
 		})
 	case d.paused()[e.Channel]:
 		return d.refuse(ctx, item, Refusal{Reason: notify.WaitPaused, Scope: channelScope(e.Channel)})
@@ -85,6 +85,12 @@ func (d *Dispatcher) deliver(ctx context.Context, e *store.Envelope, item store.
 	}
 	defer d.flights.leave(e.Channel, way.destination)
 	ticket := way.ticket
+	handed := false
+	defer func() {
+		if !handed {
+			ticket.Withdraw(ctx, d.cfg.Now())
+		}
+	}()
 	claimed, err := d.claim(ctx, e.Channel, store.Claim{
 		DeliveryID: item.Delivery(), Turn: item.Turn, Account: way.account.Provider.Info().Account, ID: uuid.New(),
 	})
@@ -92,7 +98,6 @@ func (d *Dispatcher) deliver(ctx context.Context, e *store.Envelope, item store.
 		// Claims are tried for as long as the job may run, so this is a stop or a
 		// fault of ours. Should the claim have been committed, the reaper will take
 		// it for a call whose outcome is unknown.
-		ticket.Withdraw(ctx, d.cfg.Now())
 		if ctx.Err() == nil {
 			d.log.ErrorContext(ctx, "claim failed", idOf(item.Delivery()), slog.Any("error", err))
 		}
@@ -100,13 +105,13 @@ func (d *Dispatcher) deliver(ctx context.Context, e *store.Envelope, item store.
 	}
 	switch {
 	case claimed.locked:
-		ticket.Withdraw(ctx, d.cfg.Now())
 		return false
 	case claimed.delivery == nil:
 		ticket.Withdraw(ctx, d.cfg.Now())
 		return d.unclaimed(ctx, item)
 	}
 	claimed.delivery.Refused = item.Refused
+	handed = true
 	d.callSafely(ctx, claimed.delivery, &way, now)
 	return true
 }
@@ -116,6 +121,7 @@ func (d *Dispatcher) callSafely(ctx context.Context, c *store.Claimed, way *rout
 	defer func() {
 		if p := recover(); p != nil {
 			d.panicked(ctx, c.DeliveryID, p)
+			way.ticket.Withdraw(ctx, d.cfg.Now())
 			if err := d.settleOrphan(context.WithoutCancel(ctx), c.Delivery, lasting); err != nil {
 				d.log.ErrorContext(ctx, "claim left behind by a panic", idOf(c.DeliveryID), slog.Any("error", err))
 			}
@@ -151,7 +157,7 @@ func (d *Dispatcher) invalid(ctx context.Context, c *store.Claimed) {
 	n := c.Notification
 	n.Chain = n.Chain[:c.Step+1] // where the chain would go on cannot be trusted
 	decision := fallback.Impossible(stateOf(&c.Delivery), fallback.BecauseInvalid)
-	d.commit(ctx, &n, &c.Delivery, decision, d.result(&n, c.Delivery, decision, d.cfg.Now()), lasting)
+	d.commit(ctx, &n, &c.Delivery, decision, d.result(&n, c.Delivery, decision, d.now()), lasting)
 }
 
 // mayCall reports whether this node may start calls: it was released, it knows
@@ -275,7 +281,7 @@ func (d *Dispatcher) call(ctx context.Context, c *store.Claimed, way *route, ask
 
 // giveUp gives a claim back for which no call was made.
 func (d *Dispatcher) giveUp(ctx context.Context, c *store.Claimed, a *Account) {
-	now := d.cfg.Now()
+	now := d.now()
 	o := outcome{Outcome: fallback.Outcome{Kind: notify.NotAttempted}, account: a}
 	policy := d.registry.Load().policy(&c.Notification, int(c.Step), a, rand.Float64())
 	decision := fallback.Decide(stateOf(&c.Delivery), policy, o.Outcome, now)

@@ -83,6 +83,7 @@ type Dispatcher struct {
 	contents *contents
 	pauses   atomic.Pointer[map[notify.Channel]bool] // nil until they are known
 	alive    *pulse
+	skew     skew
 	log      *slog.Logger
 
 	accepts  *batcher[store.Acceptance, acceptReply]
@@ -142,12 +143,12 @@ func New(s *store.Store, cfg Config) (*Dispatcher, error) {
 		return nil, err
 	}
 	s.SetQueue(d.queue)
-	d.accepts = newBatcher(batcher[store.Acceptance, acceptReply]{flush: d.flushAccepts, max: 500, patience: 5 * time.Second})
-	d.durable = newBatcher(batcher[store.Claim, claimReply]{flush: d.flushClaims(true), max: 500, same: sameClaim})
-	d.plain = newBatcher(batcher[store.Claim, claimReply]{flush: d.flushClaims(false), max: 500, same: sameClaim})
-	d.records = newBatcher(batcher[store.Result, store.Fate]{flush: d.flushRecords, max: 1000, linger: 2 * time.Millisecond, same: sameResult})
-	d.locked = newBatcher(batcher[store.Result, store.Fate]{flush: d.flushRecords, max: 100, linger: 10 * time.Millisecond, same: sameResult})
-	d.loads = newBatcher(batcher[store.DeliveryID, *loaded]{flush: d.flushLoads, max: 500, patience: 5 * time.Second})
+	d.accepts = newBatcher(batcher[store.Acceptance, acceptReply]{flush: guarded(d, "accept", d.flushAccepts), max: 500, patience: 5 * time.Second})
+	d.durable = newBatcher(batcher[store.Claim, claimReply]{flush: guarded(d, "claim", d.flushClaims(true)), max: 500, same: sameClaim})
+	d.plain = newBatcher(batcher[store.Claim, claimReply]{flush: guarded(d, "claim", d.flushClaims(false)), max: 500, same: sameClaim})
+	d.records = newBatcher(batcher[store.Result, store.Fate]{flush: guarded(d, "record", d.flushRecords), max: 1000, linger: 2 * time.Millisecond, same: sameResult})
+	d.locked = newBatcher(batcher[store.Result, store.Fate]{flush: guarded(d, "record", d.flushRecords), max: 100, linger: 10 * time.Millisecond, same: sameResult})
+	d.loads = newBatcher(batcher[store.DeliveryID, *loaded]{flush: guarded(d, "load", d.flushLoads), max: 500, patience: 5 * time.Second})
 	return d, nil
 }
 
@@ -287,7 +288,7 @@ func (d *Dispatcher) every(ctx context.Context, interval time.Duration, what str
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for last := ""; ctx.Err() == nil; {
-		err := do(ctx)
+		err := d.safely(ctx, what, func() error { return do(ctx) })
 		switch {
 		case err == nil && last != "":
 			d.log.InfoContext(ctx, "works again", slog.String("task", what))
@@ -295,6 +296,12 @@ func (d *Dispatcher) every(ctx context.Context, interval time.Duration, what str
 		case err != nil && ctx.Err() == nil && err.Error() != last:
 			last = err.Error()
 			d.log.WarnContext(ctx, "failed and will be tried again", slog.String("task", what), slog.Any("error", err))
+		}
+		if errors.Is(err, errPanicked) {
+			select {
+			case <-ctx.Done():
+			case <-time.After(panicPause):
+			}
 		}
 		select {
 		case <-ctx.Done():

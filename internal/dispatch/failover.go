@@ -69,7 +69,7 @@ func (d *Dispatcher) unfit(c *store.Claimed, a *Account) bool {
 
 // passOn gives a claim back for which no call was made, for another account.
 func (d *Dispatcher) passOn(ctx context.Context, c *store.Claimed, a *Account) {
-	now, n := d.cfg.Now(), &c.Notification
+	now, n := d.now(), &c.Notification
 	o := outcome{Outcome: fallback.Outcome{Kind: notify.NotAttempted}, account: a}
 	decision := fallback.PassOn(stateOf(&c.Delivery), d.policyAfter(n, &c.Delivery, &o), now)
 	r := d.result(n, c.Delivery, decision, now)

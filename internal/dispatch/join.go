@@ -10,7 +10,7 @@ import (
 // state under lock: whether a step has ended without meeting its criterion, and
 // whether all is over. count tells the metrics, once that is committed.
 func (d *Dispatcher) join(r store.Record, touched []store.DeliveryID) (j store.Joined, count func()) {
-	n, now := &r.Notification, d.cfg.Now()
+	n, now := &r.Notification, d.now()
 	status, final := r.Overall()
 	if !final {
 		return j, func() {}

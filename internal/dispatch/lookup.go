@@ -91,7 +91,7 @@ func (d *Dispatcher) reconcile(ctx context.Context, l *loaded) {
 		d.cannotReconcile(ctx, l, err)
 		return
 	}
-	now := d.cfg.Now()
+	now := d.now()
 	n := &l.record.Notification
 	policy := d.registry.Load().policy(n, int(l.delivery.Step), account, rand.Float64())
 	decision := fallback.Reconcile(stateOf(&l.delivery), policy, o.Outcome, attempt.StartedAt.Add(attempt.Duration), now)

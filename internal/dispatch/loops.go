@@ -100,7 +100,9 @@ func (d *Dispatcher) beat(ctx context.Context, name string) {
 			link = nil
 			return err
 		}
-		d.alive.confirm(sent, d.cfg.Now())
+		confirmed := d.cfg.Now()
+		d.alive.confirm(sent, confirmed)
+		d.skew.measure(link.Clock(), sent, confirmed)
 		return nil
 	}
 	d.every(ctx, beatInterval, "heartbeat", once)
@@ -134,7 +136,7 @@ func (d *Dispatcher) timers(ctx context.Context, waits []store.Wait) error {
 	errs := make([]error, len(waits))
 	var wg sync.WaitGroup
 	for i, w := range waits {
-		wg.Go(func() { errs[i] = d.timer(ctx, w) })
+		wg.Go(func() { errs[i] = d.safely(ctx, "timer", func() error { return d.timer(ctx, w) }) })
 	}
 	wg.Wait()
 	return errors.Join(errs...)
@@ -148,15 +150,20 @@ func (d *Dispatcher) timer(ctx context.Context, w store.Wait) error {
 	if err != nil {
 		return fmt.Errorf("read delivery: %w", err)
 	}
-	if l == nil || l.delivery.Turn != w.Turn || l.delivery.Final {
+	if l == nil {
 		return nil
 	}
+	if l.delivery.Turn != w.Turn || l.delivery.Final {
+		return d.store.ForgetWait(ctx, w.DeliveryID, w.Turn) // or it would come again for ever
+	}
 	if w.Reason == notify.WaitReconcile && d.asks(l) {
-		d.lookups.start(func() { d.reconcile(ctx, l) })
+		d.lookups.start(func() {
+			_ = d.safely(ctx, "look-up", func() error { d.reconcile(ctx, l); return nil }) // the timer comes again
+		})
 		return nil
 	}
 	d.decideUncalled(ctx, l, passing, func(s fallback.State, p fallback.Policy, _ *loaded) fallback.Decision {
-		return fallback.Due(s, p, w.Reason, d.cfg.Now())
+		return fallback.Due(s, p, w.Reason, latest(d.now(), w.Due)) // the database says that it is over
 	})
 	return nil
 }

@@ -21,7 +21,7 @@ const turnsOfRound = 1 << 20
 // in mode all each failed step does. A zero expires means for as long from now
 // as the notification could be sent at first.
 func (d *Dispatcher) Retry(ctx context.Context, project string, id uuid.UUID, expires time.Time) (store.Retry, error) {
-	now := d.cfg.Now()
+	now := d.now()
 	return d.store.Retry(ctx, project, id, expires, now, func(r store.Record) []store.Start {
 		const why = "retried"
 		n := &r.Notification

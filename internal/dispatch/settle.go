@@ -23,7 +23,7 @@ type outcome struct {
 
 // settle decides what a call's outcome leads to and records both.
 func (d *Dispatcher) settle(ctx context.Context, n *notify.Notification, delivery store.Delivery, a *store.Attempt, o outcome, p patience) {
-	now := d.cfg.Now()
+	now := d.now()
 	policy := d.policyAfter(n, &delivery, &o)
 	decision := fallback.Decide(stateOf(&delivery), policy, o.Outcome, now)
 	d.widen(&decision, &delivery, now)

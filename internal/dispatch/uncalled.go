@@ -46,7 +46,7 @@ func (d *Dispatcher) flushLoads(ctx context.Context, ids []store.DeliveryID) ([]
 // refuse records that a delivery waits because a call may not start now.
 func (d *Dispatcher) refuse(ctx context.Context, item store.Item, r Refusal) bool {
 	return d.uncalled(ctx, item, func(s fallback.State, p fallback.Policy, _ *loaded) fallback.Decision {
-		return fallback.Refuse(s, p, r.Reason, r.Scope, r.Until, d.cfg.Now())
+		return fallback.Refuse(s, p, r.Reason, r.Scope, d.theirs(r.Until), d.now())
 	})
 }
 
@@ -82,7 +82,7 @@ func (d *Dispatcher) decideUncalled(ctx context.Context, l *loaded, p patience, 
 	} else {
 		decision = decide(stateOf(&l.delivery), registry.policy(&n, int(l.delivery.Step), account, rand.Float64()), l)
 	}
-	r := d.result(&n, l.delivery, decision, d.cfg.Now())
+	r := d.result(&n, l.delivery, decision, d.now())
 	r.Waited = p == passing
 	d.commit(context.WithoutCancel(ctx), &n, &l.delivery, decision, r, p)
 }
@@ -91,7 +91,7 @@ func (d *Dispatcher) decideUncalled(ctx context.Context, l *loaded, p patience, 
 // called: expired, stopped or suppressed.
 func (d *Dispatcher) unclaimed(ctx context.Context, item store.Item) bool {
 	return d.uncalled(ctx, item, func(s fallback.State, p fallback.Policy, l *loaded) fallback.Decision {
-		now := d.cfg.Now()
+		now := d.now()
 		if s.Stop != "" || !now.Before(l.delivery.ExpiresAt) {
 			return fallback.Overdue(s, p, l.delivery.Because, now)
 		}
@@ -101,6 +101,10 @@ func (d *Dispatcher) unclaimed(ctx context.Context, item store.Item) bool {
 			d.log.WarnContext(ctx, "cannot read why a claim was refused", idOf(l.delivery.DeliveryID), slog.Any("error", err))
 		case bar.Suppressed:
 			return fallback.Decide(s, p, fallback.Outcome{Kind: notify.Suppressed}, now)
+		case bar.Canceling:
+			f := fallback.Decide(s, p, fallback.Outcome{Kind: notify.NotAttempted}, now)
+			f.Wait.Due = now.Add(cancelPause) // the cancel ends it; until then no claim is given
+			return f
 		case bar.Expired: // by the database's clock, which is ahead of ours
 			return fallback.Overdue(s, p, l.delivery.Because, l.delivery.ExpiresAt)
 		}
@@ -108,6 +112,9 @@ func (d *Dispatcher) unclaimed(ctx context.Context, item store.Item) bool {
 		return fallback.Decide(s, p, fallback.Outcome{Kind: notify.NotAttempted}, now)
 	})
 }
+
+// cancelPause is how long a delivery steps aside whose cancel is to be applied.
+const cancelPause = time.Second
 
 // late deals with an outcome whose delivery had moved on before it could be
 // recorded: it was canceled during the call, or this node was taken for dead.
@@ -123,7 +130,7 @@ func (d *Dispatcher) late(ctx context.Context, was store.Delivery, o outcome) {
 		switch {
 		case l.delivery.Final && accepted:
 			c := store.Correction{DeliveryID: was.DeliveryID, Status: o.Status, Supersedes: supersedes(&l.record.Notification, &l.delivery, o.Status)}
-			if _, err := d.store.Correct(ctx, c, d.cfg.Now()); err != nil {
+			if _, err := d.store.Correct(ctx, c, d.now()); err != nil {
 				d.log.WarnContext(ctx, "late success not noted", idOf(was.DeliveryID), slog.Any("error", err))
 			}
 			return
@@ -132,7 +139,7 @@ func (d *Dispatcher) late(ctx context.Context, was store.Delivery, o outcome) {
 		case !mine && taken(l.delivery.Status) && o.Status.Rank() <= l.delivery.Status.Rank():
 			return // receipts said so before
 		}
-		now := d.cfg.Now()
+		now := d.now()
 		l.delivery.Refused = was.Refused
 		policy := d.policyAfter(&l.record.Notification, &l.delivery, &o)
 		decision := fallback.Decide(stateOf(&l.delivery), policy, o.Outcome, now)
@@ -172,7 +179,7 @@ func (d *Dispatcher) settleOrphan(ctx context.Context, orphan store.Delivery, p 
 	if l == nil || l.delivery.Turn != orphan.Turn || l.delivery.ClaimedBy != orphan.ClaimedBy {
 		return nil
 	}
-	now := d.cfg.Now()
+	now := d.now()
 	registry := d.registry.Load()
 	account := registry.called(&orphan)
 	result := channels.Result{Outcome: notify.Unknown, Detail: "the worker died before the outcome was recorded"}

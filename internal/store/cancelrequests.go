@@ -11,22 +11,26 @@ import (
 )
 
 const takeCancelRequest = `
-select id, notification_id, project from dispatcher.cancel_requests order by id limit 1 for update skip locked`
+select id, notification_id, project from dispatcher.cancel_requests where id > $1 order by id limit 1 for update skip locked`
 
 const deleteCancelRequest = "delete from dispatcher.cancel_requests where id = $1"
 
 // ApplyCancelRequests cancels what dispatcher.cancel_for asked for in its callers'
 // transactions, at most limit notifications, each in a transaction of its own, and
 // returns how many it dealt with. Claims have honoured the requests since they
-// were committed. Rows that another node holds are skipped.
+// were committed. Rows that another node holds are skipped; one that fails is
+// left for the next time and keeps none of the others waiting.
 func (s *Store) ApplyCancelRequests(ctx context.Context, limit int, now time.Time) (int, error) {
-	for n := range limit {
-		found := false
-		err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
-			var request int64
+	var last int64
+	var done int
+	var errs []error
+	for len(errs) < maxCancelFailures && done+len(errs) < limit {
+		found, ours := false, last
+		// A row that somebody else has locked is waited for a moment only.
+		err := s.inFlush(ctx, func(ctx context.Context, tx pgx.Tx) error {
 			var id uuid.UUID
 			var project string
-			err := tx.QueryRow(ctx, takeCancelRequest).Scan(&request, &id, &project)
+			err := tx.QueryRow(ctx, takeCancelRequest, last).Scan(&ours, &id, &project)
 			if errors.Is(err, pgx.ErrNoRows) {
 				return nil
 			}
@@ -34,7 +38,7 @@ func (s *Store) ApplyCancelRequests(ctx context.Context, limit int, now time.Tim
 				return err
 			}
 			found = true
-			if _, err := tx.Exec(ctx, deleteCancelRequest, request); err != nil {
+			if _, err := tx.Exec(ctx, deleteCancelRequest, ours); err != nil {
 				return err
 			}
 			// Its events are the last thing before the commit.
@@ -43,12 +47,22 @@ func (s *Store) ApplyCancelRequests(ctx context.Context, limit int, now time.Tim
 			}
 			return nil // past retention
 		})
-		if err != nil {
-			return n, fmt.Errorf("apply cancel requests: %w", err)
+		switch {
+		case err == nil && !found:
+			return done, errors.Join(errs...)
+		case err == nil:
+			done++
+		default:
+			errs = append(errs, fmt.Errorf("apply cancel requests: %w", err))
+			if !found {
+				return done, errors.Join(errs...)
+			}
 		}
-		if !found {
-			return n, nil
-		}
+		last = ours
 	}
-	return limit, nil
+	return done, errors.Join(errs...)
 }
+
+// maxCancelFailures is how many requests may fail before the rest of them has to
+// wait for the next time.
+const maxCancelFailures = 100

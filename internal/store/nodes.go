@@ -51,6 +51,8 @@ type NodeLink struct {
 	id   uuid.UUID
 	name string
 	lock int64
+
+	clock time.Time
 }
 
 // LinkNode connects and takes the node's lock. The caller closes the link.
@@ -77,7 +79,8 @@ const nodeLinkName = "dispatcher-node"
 const beat = `
 insert into dispatcher.nodes as n (id, lock_key, name, started_at, beat_at)
 values ($1, $2, $3, clock_timestamp(), clock_timestamp())
-on conflict (id) do update set beat_at = excluded.beat_at`
+on conflict (id) do update set beat_at = excluded.beat_at
+returning clock_timestamp()`
 
 // Beat writes the heartbeat by the database's clock. A node that had been
 // declared dead is registered again: what it had claimed is no longer its own.
@@ -85,11 +88,14 @@ func (l *NodeLink) Beat(ctx context.Context) error {
 	if _, err := l.conn.Exec(ctx, "select pg_try_advisory_lock($1) where not exists (select from pg_locks where locktype = 'advisory' and pid = pg_backend_pid())", l.lock); err != nil {
 		return fmt.Errorf("lock node: %w", err)
 	}
-	if _, err := l.conn.Exec(ctx, beat, l.id, l.lock, l.name); err != nil {
+	if err := l.conn.QueryRow(ctx, beat, l.id, l.lock, l.name).Scan(&l.clock); err != nil {
 		return fmt.Errorf("beat: %w", err)
 	}
 	return nil
 }
+
+// Clock is what the database's clock said at the last beat; zero before the first.
+func (l *NodeLink) Clock() time.Time { return l.clock }
 
 // Leave removes the node: it holds no claims any more.
 func (l *NodeLink) Leave(ctx context.Context) error {

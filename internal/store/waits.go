@@ -96,6 +96,17 @@ func (s *Store) Wake(ctx context.Context, limit int) (Woken, error) {
 	return out, nil
 }
 
+// ForgetWait deletes the wait of a delivery that has moved on from the given turn
+// without it.
+func (s *Store) ForgetWait(ctx context.Context, id DeliveryID, turn int32) error {
+	var k keys
+	k.add(id, turn)
+	if _, err := s.pool.Exec(ctx, deleteWaits, k.ids, k.step, k.target, k.turn); err != nil {
+		return fmt.Errorf("forget wait: %w", err)
+	}
+	return nil
+}
+
 // Hold is a group of waits that are held by one scope.
 type Hold struct {
 	Scope    string
