@@ -41,7 +41,7 @@ func (a *App) buildRegistry(c config.Config) (*dispatch.Registry, error) {
 				// A probe that is still calling holds its place.
 				ProbeLease: account.Timeout + 2*time.Second,
 			},
-			Budget: resilience.BudgetConfig{PerFirst: account.Retry.Budget}, MaxPerSecond: account.MaxPerSecond, ReceiptWindow: account.ReceiptWindow,
+			Budget: resilience.BudgetConfig{PerFirst: account.Retry.Budget}, MaxPerSecond: account.MaxPerSecond, Weight: account.Weight, ReceiptWindow: account.ReceiptWindow,
 		})
 		byChannel[account.Channel] = ch
 	}

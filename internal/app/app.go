@@ -113,6 +113,7 @@ func New(o Options) (_ *App, err error) {
 	if err != nil {
 		return nil, err
 	}
+	a.member.SetAlternatives(func(scope string) []string { return a.dispatcher.Registry().Alternatives(scope) })
 	a.addAccounts(registry)
 	a.metrics.CollectQueues(a.queues)
 	a.events = stream.New(a.store, stream.Config{Log: o.Logger})

@@ -31,6 +31,16 @@ func (o operator) AllInfos() []channels.Info {
 	return out
 }
 
+// Sharing implements [httpapi.Operations].
+func (o operator) Sharing(account string) (group string, weight float64) {
+	for _, a := range o.dispatcher.Registry().Accounts() {
+		if a.Provider.Info().Account == account {
+			return a.Group(), a.Weight
+		}
+	}
+	return "", 0
+}
+
 // MaxInFlight implements [httpapi.Operations].
 func (o operator) MaxInFlight(c notify.Channel) int {
 	return o.dispatcher.Registry().Channel(c).MaxInFlight

@@ -3,6 +3,7 @@ package app
 import (
 	"time"
 
+	"github.com/notification-dispatcher/dispatcher/internal/dispatch"
 	"github.com/notification-dispatcher/dispatcher/internal/httpapi"
 	"github.com/notification-dispatcher/dispatcher/internal/notify"
 	"github.com/notification-dispatcher/dispatcher/internal/resilience"
@@ -20,10 +21,20 @@ func (a accounts) Plan(n *notify.Notification) []httpapi.PlannedStep {
 			held = append(held, s.Scope)
 		}
 	}
-	steps := a.dispatcher.Registry().Plan(n, held)
+	fares := func(account *dispatch.Account, scopes []string) resilience.Health {
+		info := account.Provider.Info()
+		return a.member.Health(info.Account, scopes, info.Channel == notify.Webhook, now)
+	}
+	steps := a.dispatcher.Registry().Plan(n, held, fares, now)
 	out := make([]httpapi.PlannedStep, len(steps))
 	for i, s := range steps {
-		out[i] = httpapi.PlannedStep(s)
+		out[i] = httpapi.PlannedStep{
+			Targets: s.Targets, Accounts: s.Accounts, Held: s.Held, Preview: s.Preview, Problems: s.Problems, Latest: s.Latest,
+			Passed: make([]httpapi.PassedOver, len(s.Passed)),
+		}
+		for j, p := range s.Passed {
+			out[i].Passed[j] = httpapi.PassedOver(p)
+		}
 	}
 	return out
 }

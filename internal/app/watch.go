@@ -46,7 +46,7 @@ func (a *App) watchBreakers(ctx context.Context) {
 				a.metrics.Breaker(t.Scope, string(t.To))
 			}
 			a.log.WarnContext(ctx, "breaker changed", slog.String("scope", t.Scope), slog.String("from", string(t.From)),
-				slog.String("to", string(t.To)), slog.String("reason", string(t.Reason)), slog.Time("until", t.Until))
+				slog.String("to", string(t.To)), slog.String("reason", string(t.Reason)), slog.String("provider_code", t.Code), slog.Time("until", t.Until))
 		}
 	}
 }

@@ -13,6 +13,7 @@ const day = 24 * time.Hour
 
 func (a *Account) checkTimes(problems *strict.Problems) {
 	between(problems, a.Path+".timeout", a.Timeout, 100*time.Millisecond, 2*time.Minute)
+	between(problems, a.Path+".weight", a.Weight, 0, 1000)
 	between(problems, a.Path+".retry.base", a.Retry.Base, time.Millisecond, day)
 	between(problems, a.Path+".retry.cap", a.Retry.Cap, a.Retry.Base, day)
 	between(problems, a.Path+".retry.recipient_base", a.Retry.RecipientBase, time.Millisecond, day)

@@ -117,8 +117,8 @@ type Channel struct {
 	// MaxInFlight bounds this process's calls at once on the channel; 1 to 10000,
 	// default 256.
 	MaxInFlight int `yaml:"max_in_flight"`
-	// Accounts are in order of preference: the first that can serve a
-	// notification does.
+	// Accounts are in order of preference, unless they have weights: the first that
+	// can serve a notification does.
 	Accounts []Account
 }
 
@@ -134,6 +134,10 @@ type Account struct {
 	Name string `yaml:"name"`
 	// Provider is a name of package catalog, such as "twilio". Required.
 	Provider string `yaml:"provider"`
+	// Weight is the account's part of its channel's notifications, in proportion to
+	// the weights of the others; 0 to 1000, default 0. Where no account has any they
+	// are asked in order; else one without serves only while none of those with can.
+	Weight float64 `yaml:"weight"`
 	// Timeout bounds one call; 100ms to 2m, default 10s.
 	Timeout time.Duration `yaml:"timeout"`
 	// Projects limits the account to these projects; empty means all.

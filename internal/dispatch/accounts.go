@@ -90,8 +90,20 @@ func interchangeable(c notify.Channel) bool {
 	return false
 }
 
+// Group names those accounts of a channel that carry each other's deliveries.
+func (a *Account) Group() string {
+	info := a.Provider.Info()
+	switch {
+	case a.Hidden:
+		return "hidden"
+	case interchangeable(info.Channel):
+		return "any"
+	}
+	return info.Provider
+}
+
 // Alternatives returns the accounts that carry what an account's scope cannot:
-// the others of its channel that speak to the same recipients. A narrower scope has
+// the others of its group. A narrower scope has
 // none.
 func (r *Registry) Alternatives(scope string) []string {
 	if strings.Contains(scope, "/") {
@@ -104,7 +116,7 @@ func (r *Registry) Alternatives(scope string) []string {
 		}
 		var out []string
 		for _, b := range r.channels[c].Accounts {
-			if a != b && a.Hidden == b.Hidden && (interchangeable(c) || a.Provider.Info().Provider == b.Provider.Info().Provider) {
+			if a != b && a.Group() == b.Group() {
 				out = append(out, b.Provider.Info().Account)
 			}
 		}

@@ -7,12 +7,15 @@ import (
 	"github.com/notification-dispatcher/dispatcher/internal/channels"
 	"github.com/notification-dispatcher/dispatcher/internal/fallback"
 	"github.com/notification-dispatcher/dispatcher/internal/notify"
+	"github.com/notification-dispatcher/dispatcher/internal/resilience"
 )
 
 // PlannedStep is how a step would be sent if its notification were accepted now.
 type PlannedStep struct {
 	Targets  int
 	Accounts []string // that would be called, in the order of the targets, each once
+	// Passed are the accounts that would come before those, and why they do not.
+	Passed []PassedOver
 	// Held are scopes below an account to which no call may start now.
 	Held    []string
 	Preview channels.Preview
@@ -23,15 +26,25 @@ type PlannedStep struct {
 	Latest time.Time
 }
 
+// PassedOver is an account that another one is called for.
+type PassedOver struct {
+	Account string
+	Because string    // a reason to wait, or one of the Passed constants of fallback
+	Until   time.Time // when that may end; zero where nobody knows
+}
+
+// Fares tells how a call through an account would be answered now.
+type Fares func(a *Account, scopes []string) resilience.Health
+
 // Plan says how a notification would be sent, where held are the scopes to which
-// no call may start now. It writes nothing.
-func (r *Registry) Plan(n *notify.Notification, held []string) []PlannedStep {
+// no call may start now, and accounts fare as fares says. It writes nothing.
+func (r *Registry) Plan(n *notify.Notification, held []string, fares Fares, now time.Time) []PlannedStep {
 	out := make([]PlannedStep, len(n.Chain))
 	due := n.SendAt
 	problems := r.checkLinks(n)
 	n = r.linked(n)
 	for i := range n.Chain {
-		out[i] = r.plan(n, i, held)
+		out[i] = r.plan(n, i, held, fares, now)
 		out[i].Latest = due
 		if n.Mode == notify.First {
 			due = fallback.Ends(n, i, due)
@@ -41,7 +54,7 @@ func (r *Registry) Plan(n *notify.Notification, held []string) []PlannedStep {
 	return out
 }
 
-func (r *Registry) plan(n *notify.Notification, i int, held []string) PlannedStep {
+func (r *Registry) plan(n *notify.Notification, i int, held []string, fares Fares, now time.Time) PlannedStep {
 	step := n.Chain[i]
 	targets := n.To.Targets(step.Channel)
 	p := PlannedStep{Targets: len(targets)}
@@ -51,7 +64,12 @@ func (r *Registry) plan(n *notify.Notification, i int, held []string) PlannedSte
 		}
 	}
 	for j, target := range targets {
-		a := r.pick(step.Channel, n.Project, step.Account, channels.RequiredProvider(target))
+		a, passed := r.planned(n, i, j, fares, now)
+		for _, o := range passed {
+			if !slices.Contains(p.Passed, o) {
+				p.Passed = append(p.Passed, o)
+			}
+		}
 		if a == nil {
 			problem := noAccount(i, step)
 			add(&problem)
@@ -76,4 +94,34 @@ func (r *Registry) plan(n *notify.Notification, i int, held []string) PlannedSte
 		}
 	}
 	return p
+}
+
+// planned returns the account that a target would be called through, nil if none
+// may, and those passed over for it.
+func (r *Registry) planned(n *notify.Notification, i, j int, fares Fares, now time.Time) (*Account, []PassedOver) {
+	step := n.Chain[i]
+	target := n.To.Targets(step.Channel)[j]
+	key := keyOf(n.ID, int16(i), int16(j))
+	accounts := r.candidates(nil, step.Channel, n.Project, step.Account, channels.RequiredProvider(target), key)
+	if len(accounts) == 0 {
+		return nil, nil
+	}
+	of := make([]fallback.Candidate, len(accounts))
+	for k, a := range accounts {
+		h := fares(a, scopesOfTarget(a, target))
+		of[k] = fareOf(a, &h, key)
+	}
+	asked := fallback.Asked{Priority: n.Priority, Stay: -1, Ends: fallback.Ends(n, i, now)}
+	chosen := fallback.Choose(of, asked, now)
+	if chosen < 0 {
+		b, _ := fallback.Soonest(of)
+		chosen = max(slices.IndexFunc(of, func(c fallback.Candidate) bool { return c.Bar == b }), 0)
+	}
+	var passed []PassedOver
+	for k := range of[:chosen] {
+		if why := asked.Why(&of[k], now); why != "" {
+			passed = append(passed, PassedOver{accounts[k].Provider.Info().Account, why, of[k].Bar.Until})
+		}
+	}
+	return accounts[chosen], passed
 }

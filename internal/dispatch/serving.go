@@ -37,12 +37,18 @@ func (d *Dispatcher) watchAccounts(s *serving) func(context.Context) error {
 }
 
 func (d *Dispatcher) watchChannel(ctx context.Context, s *serving, c notify.Channel, now time.Time) {
-	var accounts []*Account
+	groups := map[string][]*Account{}
 	for _, a := range d.registry.Load().Channel(c).Accounts {
 		if !a.Hidden {
-			accounts = append(accounts, a)
+			groups[a.Group()] = append(groups[a.Group()], a)
 		}
 	}
+	for _, accounts := range groups {
+		d.watchGroup(ctx, s, accounts, now)
+	}
+}
+
+func (d *Dispatcher) watchGroup(ctx context.Context, s *serving, accounts []*Account, now time.Time) {
 	fares := make([]fallback.Candidate, len(accounts))
 	weights := make([]float64, len(accounts))
 	health := make([]resilience.Health, len(accounts))

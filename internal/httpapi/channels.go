@@ -114,7 +114,7 @@ func (a *API) listChannels(ctx context.Context, _ *struct{}) (*channelsOutput, e
 	for _, c := range notify.Channels() {
 		v := channelView{
 			Channel: c, Paused: pauseOf(pauses, c), InFlight: a.operations.MaxInFlight(c),
-			Accounts: accountStates(infos, states, c, now, admin), Backlog: backlogOf(backlog, c, now),
+			Accounts: a.accountStates(infos, states, c, now, admin), Backlog: backlogOf(backlog, c, now),
 		}
 		if v.Paused != nil && !admin {
 			v.Paused.By, v.Paused.Reason = "", ""

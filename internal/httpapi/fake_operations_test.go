@@ -20,6 +20,8 @@ type operations struct {
 
 func (f *fake) AllInfos() []channels.Info { return f.Infos("") }
 
+func (f *fake) Sharing(string) (string, float64) { return "", 0 }
+
 func (f *fake) MaxInFlight(notify.Channel) int { return 256 }
 
 func (f *fake) ScopeStates(_ context.Context, accounts, scopes []string, narrower int) ([]store.ScopeState, error) {

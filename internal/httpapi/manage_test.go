@@ -147,14 +147,14 @@ func TestChannelsShowHealthAndBacklog(t *testing.T) {
 					"state": "open", "since": "2026-12-01T11:59:00Z", "because": "failures", "open_until": "2026-12-01T12:00:30Z", "probe_until": nil,
 					"opened": 2.0, "failures_in_a_row": 5.0, "last_minute": map[string]any{"calls": 30.0, "success_percent": 66.7, "slow": 1.0}, "forced": false,
 				},
-				"gate": map[string]any{"shut": true, "until": "2026-12-01T12:01:00Z"},
+				"gate": map[string]any{"shut": true, "until": "2026-12-01T12:01:00Z"}, "share": 0.0, "passed_over": "throttled",
 			},
 			map[string]any{
 				"account": "sms-poor", "provider": "twilio", "max_observable": "sent",
 				"breaker": map[string]any{
 					"state": "closed", "since": nil, "open_until": nil, "probe_until": nil, "opened": 0.0, "failures_in_a_row": 0.0, "last_minute": nil, "forced": false,
 				},
-				"gate": map[string]any{"shut": false, "until": nil},
+				"gate": map[string]any{"shut": false, "until": nil}, "share": 1.0,
 			},
 		},
 		"backlog": map[string]any{"waiting": map[string]any{"breaker_open": 3.0}, "queued": 2.0, "oldest_age_seconds": 90.0, "oldest_held_seconds": 3600.0},

@@ -22,6 +22,9 @@ import (
 type Operations interface {
 	// AllInfos returns every account, whatever projects may use it.
 	AllInfos() []channels.Info
+	// Sharing returns which accounts of its channel an account shares the deliveries
+	// with, those of the same group, and its weight among them.
+	Sharing(account string) (group string, weight float64)
 	// MaxInFlight is how many calls of a channel one process makes at once.
 	MaxInFlight(c notify.Channel) int
 	ScopeStates(ctx context.Context, accounts, scopes []string, narrower int) ([]store.ScopeState, error)

@@ -22,10 +22,18 @@ type Planner interface {
 type PlannedStep struct {
 	Targets  int
 	Accounts []string // that would be called, each once
+	Passed   []PassedOver
 	Held     []string // scopes below an account to which no call may start now
 	Preview  channels.Preview
 	Problems []notify.Problem // why the notification would be refused
 	Latest   time.Time        // when the step is due at the latest
+}
+
+// PassedOver is an account that another one would be called for.
+type PassedOver struct {
+	Account string
+	Because string
+	Until   time.Time // zero where nobody knows
 }
 
 // planView is the answer to a request with plan=true.
@@ -42,6 +50,7 @@ type plannedStep struct {
 	StepRequest
 	Targets       int           `json:"targets" doc:"How many addresses it would be sent to."`
 	Accounts      []accountView `json:"accounts" doc:"Those that would be called, with breaker and gate as they are now."`
+	Passed        []passedView  `json:"passed_over,omitempty" doc:"Accounts that would come before those and are passed over."`
 	Held          []string      `json:"held,omitempty" doc:"What may not be called now although its account may: a sender, a host, a conversation."`
 	Paused        bool          `json:"paused,omitzero" doc:"An operator has stopped the channel."`
 	EarliestCall  *time.Time    `json:"earliest_call" doc:"When a call may start, if every step before fails at once; null while nobody knows."`
@@ -49,6 +58,12 @@ type plannedStep struct {
 	MaxObservable notify.Status `json:"max_observable,omitzero" enum:"sent,delivered,read" doc:"The best that can ever be known of it."`
 	Preview       previewView   `json:"preview" doc:"What the person would see."`
 	Problems      []ErrorDetail `json:"problems,omitempty" doc:"Why the request would be refused."`
+}
+
+type passedView struct {
+	Account string     `json:"account"`
+	Because string     `json:"because" enum:"breaker_open,throttled,paused,capacity,returning,probe" doc:"returning: its calls come back little by little. probe: its breaker waits for a message that is not critical to be tried with."`
+	Until   *time.Time `json:"until" doc:"When that may end; null where nobody knows."`
 }
 
 type previewView struct {
@@ -100,6 +115,9 @@ func planStep(step notify.Step, p PlannedStep, health []AccountHealth, pauses []
 		if slices.Contains(p.Accounts, v.Account) {
 			s.Accounts = append(s.Accounts, v)
 		}
+	}
+	for _, o := range p.Passed {
+		s.Passed = append(s.Passed, passedView{o.Account, o.Because, utc(o.Until)})
 	}
 	for _, problem := range p.Problems {
 		s.Problems = append(s.Problems, ErrorDetail{Pointer: problem.Pointer, Code: problem.Code, Detail: problem.Detail})

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/notification-dispatcher/dispatcher/internal/channels"
+	"github.com/notification-dispatcher/dispatcher/internal/fallback"
 	"github.com/notification-dispatcher/dispatcher/internal/notify"
 	"github.com/notification-dispatcher/dispatcher/internal/resilience"
 	"github.com/notification-dispatcher/dispatcher/internal/store"
@@ -20,6 +21,9 @@ type accountState struct {
 	Provider      string        `json:"provider" example:"twilio"`
 	MaxObservable notify.Status `json:"max_observable" enum:"sent,delivered,read" doc:"The best that this account can ever show of a message."`
 	ScopeView
+	Share      float64     `json:"share" doc:"The part of its channel's new deliveries that it gets now, 0 to 1. Push and Slack: of those that need its provider."`
+	Weight     float64     `json:"weight,omitzero" doc:"As configured; absent where accounts are asked in order."`
+	Passed     string      `json:"passed_over,omitzero" enum:"breaker_open,throttled,returning" doc:"Why others are called for it; breaker and gate say more. returning: its breaker has closed, and its calls come back little by little. Absent where it is not."`
 	Scopes     []ScopeView `json:"scopes,omitempty" doc:"Scopes below the account that are in trouble, such as a webhook's host: the 50 that changed last. Only for scope admin."`
 	MoreScopes bool        `json:"more_scopes,omitzero" doc:"There are more than those."`
 }
@@ -78,8 +82,9 @@ func stateView(name string, s *store.ScopeState, now time.Time, admin bool) Scop
 }
 
 // accountStates are a channel's accounts, in their order.
-func accountStates(infos []channels.Info, states []store.ScopeState, c notify.Channel, now time.Time, admin bool) []accountState {
+func (a *API) accountStates(infos []channels.Info, states []store.ScopeState, c notify.Channel, now time.Time, admin bool) []accountState {
 	out := []accountState{}
+	var fares []fallback.Candidate
 	for _, info := range infos {
 		if info.Channel != c {
 			continue
@@ -88,12 +93,14 @@ func accountStates(infos []channels.Info, states []store.ScopeState, c notify.Ch
 			Account: info.Account, Provider: info.Provider, MaxObservable: info.MaxObservable,
 			ScopeView: ScopeView{Breaker: breakerState{State: string(resilience.Closed)}},
 		}
+		fare := fallback.Candidate{Share: 1}
 		for i := range states {
 			account, scope, narrower := strings.Cut(states[i].Scope, "/")
 			switch {
 			case account != info.Account:
 			case !narrower:
 				v.ScopeView = stateView("", &states[i], now, admin)
+				fare = fareOf(&states[i], now)
 			case !admin: // other projects' hosts are no business of this one
 			case len(v.Scopes) == maxNarrower:
 				v.MoreScopes = true
@@ -101,7 +108,8 @@ func accountStates(infos []channels.Info, states []store.ScopeState, c notify.Ch
 				v.Scopes = append(v.Scopes, stateView(scope, &states[i], now, admin))
 			}
 		}
-		out = append(out, v)
+		out, fares = append(out, v), append(fares, fare)
 	}
+	a.share(out, fares)
 	return out
 }

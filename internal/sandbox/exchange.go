@@ -37,7 +37,7 @@ type reply struct {
 // handle runs a call past the rules, records it and answers it.
 func (s *Server) handle(w http.ResponseWriter, r *http.Request, c call) {
 	at := s.now()
-	rule, fault := s.faults.take(c.provider, c.to)
+	rule, fault := s.faults.take(c.provider, c.account, c.to)
 	var rep reply
 	switch {
 	case rule.Drop == DropBefore:
@@ -150,7 +150,7 @@ func refusal(provider string, status int, code string) reply {
 
 // side serves a call beside messages: rules can break it, nothing is recorded.
 func (s *Server) side(w http.ResponseWriter, r *http.Request, provider, to string, decide func() reply) {
-	rule, _ := s.faults.take(provider, to)
+	rule, _ := s.faults.take(provider, r.PathValue("sid"), to)
 	var rep reply
 	if rule.Status != 0 {
 		rep = ruled(provider, rule)

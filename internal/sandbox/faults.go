@@ -38,6 +38,9 @@ type Rule struct {
 	// "whatsapp:+14155550100", a token, a channel, an address, a URL (its path
 	// alone will do). Empty or "*" is everybody.
 	To string `json:"to,omitzero"`
+	// Account is the account that calls, as the provider knows it: at Twilio the SID
+	// in the URL. Empty or "*" is every one.
+	Account string `json:"account,omitzero"`
 	// Times is how many calls it breaks; 0 means every one until it is replaced.
 	Times int `json:"times,omitzero"`
 	// Answer is what those calls get.
@@ -112,7 +115,10 @@ func (a RuleAnswer) text() string {
 	return string(b)
 }
 
-func (r Rule) matches(provider, to string) bool {
+func (r Rule) matches(provider, account, to string) bool {
+	if r.Account != "" && r.Account != "*" && r.Account != account {
+		return false
+	}
 	if r.Provider == "" || r.Provider == "*" {
 		if provider == smtpProvider && r.Answer.Status != 0 {
 			return false
@@ -160,7 +166,7 @@ type faultList struct {
 }
 
 // take returns the first rule that matches and counts it down.
-func (f *faultList) take(provider, to string) (RuleAnswer, bool) {
+func (f *faultList) take(provider, account, to string) (RuleAnswer, bool) {
 	if !f.any.Load() {
 		return RuleAnswer{}, false
 	}
@@ -168,7 +174,7 @@ func (f *faultList) take(provider, to string) (RuleAnswer, bool) {
 	defer f.mu.Unlock()
 	for i := range f.rules {
 		r := &f.rules[i]
-		if !r.matches(provider, to) {
+		if !r.matches(provider, account, to) {
 			continue
 		}
 		answer := r.Answer

@@ -127,7 +127,7 @@ func (m *mailSession) Mail(from string, _ *smtp.MailOptions) error {
 // Rcpt implements [smtp.Session]. Rules and scripts refuse here; a rule's drop
 // after, its delay, and what depends on the Message-ID come after the data.
 func (m *mailSession) Rcpt(to string, _ *smtp.RcptOptions) error {
-	rule, fault := m.s.faults.take(smtpProvider, to)
+	rule, fault := m.s.faults.take(smtpProvider, "", to)
 	r := mailRecipient{to: to, rule: rule, fault: fault, script: m.s.scripted(smtpProvider, mailboxName(to))}
 	switch {
 	case rule.Drop == DropBefore:
