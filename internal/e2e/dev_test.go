@@ -30,13 +30,13 @@ func TestDevGivesEverythingAndKeepsIt(t *testing.T) {
 	var accepted struct{ ID string }
 	d.shell(t, d.said(t, &d.stdout, time.Second, `(?s)\n(curl .*?\}')\n`)[1], &accepted)
 	var sent notification
-	eventually(t, 5*time.Second, "all six steps are sent", func() bool {
+	eventually(t, 20*time.Second, "all six steps are sent", func() bool {
 		sent = d.show(t, accepted.ID)
 		return sent.FinishedAt != nil
 	})
 	d.wantAllChannels(t, sent)
 	watched := d.shell(t, d.said(t, &d.stdout, time.Second, `(?s)\n(\S+ send --url .*?)\n\n`)[1], nil)
-	for _, line := range []string{"push      failed", "sms       sent", "=         sent"} {
+	for _, line := range []string{"push      failed", "sms       delivered", "=         delivered"} {
 		if !strings.Contains(watched, line) {
 			t.Errorf("the printed send command does not show %q but:\n%s", line, watched)
 		}

@@ -50,9 +50,9 @@ func New(account string, cfg Config) (*Provider, error) {
 	}, nil
 }
 
-// Info implements [channels.Provider].
+// Info implements [channels.Provider]. An SMS has no receipt of having been read.
 func (p *Provider) Info() channels.Info {
-	return channels.Info{Account: p.account, Channel: notify.SMS, Provider: "twilio", MaxObservable: notify.Sent}
+	return channels.Info{Account: p.account, Channel: notify.SMS, Provider: "twilio", MaxObservable: notify.Delivered, Receipts: true}
 }
 
 // Scopes implements [channels.Scoper].

@@ -179,7 +179,7 @@ func TestSendAsksForStatusesWhereTheyCanBeChecked(t *testing.T) {
 
 func TestAnSMSCanBeSeenDelivered(t *testing.T) {
 	p := provider(t, config(""))
-	if i := p.Info(); i.MaxObservable != notify.Sent {
+	if i := p.Info(); i.MaxObservable != notify.Delivered || !i.Receipts {
 		t.Errorf("info %+v", i)
 	}
 	_, err := p.ReadCallback(t.Context(), &channels.Callback{Path: "nowhere"})

@@ -88,9 +88,10 @@ func NewTwilio(account string, cfg TwilioConfig) (*Twilio, error) {
 	return p, nil
 }
 
-// Info implements [channels.Provider].
+// Info implements [channels.Provider]. A person may have turned off that others
+// see what they have read; such messages stay delivered.
 func (p *Twilio) Info() channels.Info {
-	return channels.Info{Account: p.account, Channel: notify.WhatsApp, Provider: "twilio", MaxObservable: notify.Sent}
+	return channels.Info{Account: p.account, Channel: notify.WhatsApp, Provider: "twilio", MaxObservable: notify.Read, Receipts: true}
 }
 
 // Scopes implements [channels.Scoper].

@@ -237,7 +237,7 @@ func TestTwilioAsksForStatuses(t *testing.T) {
 
 func TestAMessageByTwilioCanBeSeenRead(t *testing.T) {
 	p := newTwilio(t, twilioConfig(""))
-	if i := p.Info(); i.MaxObservable != notify.Sent {
+	if i := p.Info(); i.MaxObservable != notify.Read || !i.Receipts {
 		t.Errorf("info %+v", i)
 	}
 	_, err := p.ReadCallback(t.Context(), &channels.Callback{Path: "nowhere"})
