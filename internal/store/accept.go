@@ -63,9 +63,7 @@ func (s *Store) acceptFresh(ctx context.Context, tx pgx.Tx, rows []Acceptance, f
 	for _, i := range fresh {
 		n := &rows[i].Notification
 		starts = append(starts, rows[i].Starts...)
-		events = append(events, Event{
-			At: n.CreatedAt, ID: DeliveryID{Notification: n.ID}, Whole: true, Project: n.Project, Type: EventAccepted,
-		})
+		events = append(events, acceptedEvent(n.ID, n.Project, n.CreatedAt))
 	}
 	queueStarts(p, starts)
 	if err := p.insert(ctx, tx, s.queue); err != nil {

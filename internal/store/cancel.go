@@ -61,7 +61,7 @@ func (s *Store) Cancel(ctx context.Context, project string, id uuid.UUID, now ti
 
 // cancel is [Store.Cancel] in a transaction that must end with it.
 func cancel(ctx context.Context, tx pgx.Tx, project string, id uuid.UUID, now time.Time) (CancelResult, error) {
-	tag, err := tx.Exec(ctx, "select from dispatcher.notifications where id = $1 and project = $2 for no key update", id, project)
+	tag, err := tx.Exec(ctx, lockNotification, id, project)
 	if err != nil {
 		return "", err
 	}

@@ -100,7 +100,7 @@ func (l *NodeLink) Clock() time.Time { return l.clock }
 // Leave removes the node: it holds no claims any more.
 func (l *NodeLink) Leave(ctx context.Context) error {
 	_, err := l.conn.Exec(ctx, `delete from dispatcher.nodes where id = $1
-		and not exists (select from dispatcher.river_job where state = 'running' and attempted_by[array_upper(attempted_by, 1)] = $1::text)`, l.id)
+		and not exists (select from dispatcher.river_job where state = 'running' and `+fetchedBy+`)`, l.id)
 	if err != nil {
 		return fmt.Errorf("leave: %w", err)
 	}
@@ -172,7 +172,7 @@ func (s *Store) DeadNodes(ctx context.Context) ([]uuid.UUID, error) {
 
 const runningJobs = `
 select id, args from dispatcher.river_job
-where state = 'running' and attempted_by[array_upper(attempted_by, 1)] = $1::text`
+where state = 'running' and ` + fetchedBy
 
 // DeadWork returns the deliveries of a dead node's jobs that it had claimed:
 // whether their call was made is open.

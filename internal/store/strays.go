@@ -9,9 +9,12 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
+// fetchedBy tells the jobs that a node, the first argument, was the last to fetch.
+const fetchedBy = "attempted_by[array_upper(attempted_by, 1)] = $1::text"
+
 const jobsOf = `
 select id from dispatcher.river_job
-where state = 'running' and attempted_by[array_upper(attempted_by, 1)] = $1::text
+where state = 'running' and ` + fetchedBy + `
   and attempted_at < clock_timestamp() - $2::interval`
 
 // JobsOf returns the jobs that count as running on a node for longer than age.
@@ -31,7 +34,7 @@ func (s *Store) JobsOf(ctx context.Context, node uuid.UUID, age time.Duration) (
 const giveBack = `
 update dispatcher.river_job
 set state = 'available', attempt = greatest(attempt - 1, 0), scheduled_at = clock_timestamp()
-where id = any($2) and state = 'running' and attempted_by[array_upper(attempted_by, 1)] = $1::text`
+where id = any($2) and state = 'running' and ` + fetchedBy
 
 // GiveBack puts jobs that count as running on a node back into the queue, and
 // returns how many.
