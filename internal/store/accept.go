@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/google/uuid"
@@ -32,12 +33,14 @@ func (s *Store) Accept(ctx context.Context, rows []Acceptance, now time.Time, ke
 	err = s.yielding(func(wary bool) error {
 		clear(errs)
 		return s.inFlush(ctx, func(ctx context.Context, tx pgx.Tx) error {
-			if wary {
-				if err := s.lockKeys(ctx, tx, rows, errs); err != nil {
+			insert := insertKeys
+			if wary { // what is waited for now is a rival's commit
+				insert = insertUnseenKeys
+				if _, err := tx.Exec(ctx, "select set_config('lock_timeout', $1, true)", otherPatience.String()); err != nil {
 					return err
 				}
 			}
-			fresh, err := claimKeys(ctx, tx, rows, out, errs, now, keep)
+			fresh, err := claimKeys(ctx, tx, insert, rows, out, errs, now, keep)
 			if err != nil {
 				return err
 			}
@@ -77,73 +80,54 @@ func (s *Store) acceptFresh(ctx context.Context, tx pgx.Tx, rows []Acceptance, f
 	return nil
 }
 
+// A record that is there is not locked: whoever repeats a key at the same time
+// would wait for it. One that is not committed yet is a rival's, which is waited for.
 const insertKeys = `
-insert into dispatcher.idempotency_keys as k (project, route, key, fingerprint, notification_id, answer, expires_at)
+insert into dispatcher.idempotency_keys (project, route, key, fingerprint, notification_id, answer, expires_at)
 select * from unnest($1::text[], $2::text[], $3::text[], $4::bytea[], $5::uuid[], $6::bytea[], $7::timestamptz[])
 order by 1, 2, 3
-on conflict (project, route, key) do update set
-  fingerprint = excluded.fingerprint, notification_id = excluded.notification_id, answer = excluded.answer,
-  expires_at = excluded.expires_at
-where k.expires_at <= $8
+on conflict (project, route, key) do nothing
 returning project, route, key`
 
+// The same without those that can be seen, which somebody may be about to change
+// or delete.
+const insertUnseenKeys = `
+insert into dispatcher.idempotency_keys (project, route, key, fingerprint, notification_id, answer, expires_at)
+select * from unnest($1::text[], $2::text[], $3::text[], $4::bytea[], $5::uuid[], $6::bytea[], $7::timestamptz[])
+  as w (project, route, key, fingerprint, notification_id, answer, expires_at)
+where not exists (select from dispatcher.idempotency_keys k where k.project = w.project and k.route = w.route and k.key = w.key)
+order by 1, 2, 3
+on conflict (project, route, key) do nothing
+returning project, route, key`
+
+// A record whose time is over is taken by who comes first. What somebody else has
+// locked is not waited for.
+const renewKeys = `
+with w as materialized (
+  select * from unnest($1::text[], $2::text[], $3::text[], $4::bytea[], $5::uuid[], $6::bytea[], $7::timestamptz[])
+    as w (project, route, key, fingerprint, notification_id, answer, expires_at)
+), free as materialized (
+  select k.project, k.route, k.key from w join dispatcher.idempotency_keys k using (project, route, key)
+  where k.expires_at <= $8
+  order by 1, 2, 3 for update of k skip locked
+)
+update dispatcher.idempotency_keys k
+set fingerprint = w.fingerprint, notification_id = w.notification_id, answer = w.answer, expires_at = w.expires_at
+from w join free using (project, route, key)
+where k.project = w.project and k.route = w.route and k.key = w.key
+returning k.project, k.route, k.key`
+
 const readKeys = `
-select k.project, k.route, k.key, k.fingerprint, k.notification_id, k.answer
+select k.project, k.route, k.key, k.fingerprint, k.notification_id, k.answer, k.expires_at <= $4
 from unnest($1::text[], $2::text[], $3::text[]) as w (project, route, key)
 join dispatcher.idempotency_keys k using (project, route, key)`
 
-const lockedKeys = `
-with w as materialized (
-  select distinct project, route, key from unnest($1::text[], $2::text[], $3::text[]) as w (project, route, key)
-), free as materialized (
-  select k.project, k.route, k.key from w join dispatcher.idempotency_keys k using (project, route, key)
-  for no key update of k skip locked
-)
-select k.project, k.route, k.key from w join dispatcher.idempotency_keys k using (project, route, key)
-where not exists (select from free f where f.project = k.project and f.route = k.route and f.key = k.key)`
-
-// lockKeys locks the idempotency records that are there, and sets the errors of
-// rows whose record somebody else has locked. A record that is not committed yet
-// is a rival's, which is waited for.
-func (s *Store) lockKeys(ctx context.Context, tx pgx.Tx, rows []Acceptance, errs []error) error {
-	var project, route, key []string
-	for i := range rows {
-		if a := &rows[i].Accept; a.Key != "" {
-			project, route, key = append(project, a.Notification.Project), append(route, a.Route), append(key, a.Key)
-		}
-	}
-	if len(key) == 0 {
-		return nil
-	}
-	locked := map[keyName]bool{}
-	var n keyName
-	b := &pgx.Batch{}
-	b.Queue(lockedKeys, project, route, key).Query(func(result pgx.Rows) error {
-		_, err := pgx.ForEachRow(result, []any{&n.project, &n.route, &n.key}, func() error { locked[n] = true; return nil })
-		return err
-	})
-	b.Queue("select set_config('lock_timeout', $1, true)", otherPatience.String())
-	if err := send(ctx, tx, b); err != nil {
-		return fmt.Errorf("lock idempotency keys: %w", err)
-	}
-	if len(locked) > 0 {
-		s.wary.begin()
-	}
-	for i := range rows {
-		a := &rows[i].Accept
-		if locked[keyName{a.Notification.Project, a.Route, a.Key}] {
-			errs[i] = errRowLocked
-		}
-	}
-	return nil
-}
-
 type keyName struct{ project, route, key string }
 
-// claimKeys writes the idempotency records that are new and answers the rows
-// whose key was there already. A rival's uncommitted record is waited for. Rows
+// claimKeys writes the idempotency records that are new, by insert, and answers the
+// rows whose key was there already. A rival's uncommitted record is waited for. Rows
 // that have an error are passed over. It returns the indexes of the rows to write.
-func claimKeys(ctx context.Context, tx pgx.Tx, rows []Acceptance, out []Accepted, errs []error, now time.Time, keep time.Duration) ([]int, error) {
+func claimKeys(ctx context.Context, tx pgx.Tx, insert string, rows []Acceptance, out []Accepted, errs []error, now time.Time, keep time.Duration) ([]int, error) {
 	var (
 		fresh               []int
 		names               []keyName
@@ -176,19 +160,28 @@ func claimKeys(ctx context.Context, tx pgx.Tx, rows []Acceptance, out []Accepted
 	if len(names) == 0 {
 		return fresh, nil
 	}
-	won := map[keyName]bool{}
-	result, err := tx.Query(ctx, insertKeys, project, route, key, fingerprint, ids, answer, expires, now)
+	won, err := wonKeys(ctx, tx, insert, project, route, key, fingerprint, ids, answer, expires)
 	if err != nil {
-		return nil, fmt.Errorf("insert idempotency keys: %w", err)
-	}
-	var n keyName
-	if _, err := pgx.ForEachRow(result, []any{&n.project, &n.route, &n.key}, func() error { won[n] = true; return nil }); err != nil {
-		return nil, fmt.Errorf("insert idempotency keys: %w", err)
+		return nil, err
 	}
 	kept := map[keyName]keptKey{}
 	if len(won) < len(first) || len(names) > len(first) {
-		if kept, err = keptKeys(ctx, tx, project, route, key); err != nil {
+		var over bool
+		if kept, over, err = keptKeys(ctx, tx, project, route, key, now); err != nil {
 			return nil, err
+		}
+		if over {
+			renewed, err := wonKeys(ctx, tx, renewKeys, project, route, key, fingerprint, ids, answer, expires, now)
+			if err != nil {
+				return nil, err
+			}
+			maps.Copy(won, renewed)
+			for name, i := range first {
+				if renewed[name] {
+					a := &rows[i].Accept
+					kept[name] = keptKey{id: a.Notification.ID, fingerprint: a.Fingerprint, answer: a.Answer}
+				}
+			}
 		}
 	}
 	for i := range rows {
@@ -198,6 +191,8 @@ func claimKeys(ctx context.Context, tx pgx.Tx, rows []Acceptance, out []Accepted
 		case a.Key == "", errs[i] != nil:
 		case won[name] && first[name] == i, k.id == a.Notification.ID: // the latter: this very row, committed by an earlier try
 			fresh = append(fresh, i)
+		case k.over: // and somebody else has it locked
+			errs[i] = errRowLocked
 		case k.fingerprint != a.Fingerprint:
 			errs[i] = ErrIdempotencyMismatch
 		default:
@@ -207,31 +202,48 @@ func claimKeys(ctx context.Context, tx pgx.Tx, rows []Acceptance, out []Accepted
 	return fresh, nil
 }
 
+// wonKeys runs a statement that writes idempotency records and returns which.
+func wonKeys(ctx context.Context, tx pgx.Tx, sql string, args ...any) (map[keyName]bool, error) {
+	won := map[keyName]bool{}
+	result, err := tx.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, fmt.Errorf("write idempotency keys: %w", err)
+	}
+	var n keyName
+	if _, err := pgx.ForEachRow(result, []any{&n.project, &n.route, &n.key}, func() error { won[n] = true; return nil }); err != nil {
+		return nil, fmt.Errorf("write idempotency keys: %w", err)
+	}
+	return won, nil
+}
+
 type keptKey struct {
 	id          uuid.UUID
 	fingerprint [32]byte
 	answer      []byte
+	over        bool // its time
 }
 
-func keptKeys(ctx context.Context, tx pgx.Tx, project, route, key []string) (map[keyName]keptKey, error) {
-	kept := map[keyName]keptKey{}
-	result, err := tx.Query(ctx, readKeys, project, route, key)
+// keptKeys reads the records that are there, and whether the time of one is over.
+func keptKeys(ctx context.Context, tx pgx.Tx, project, route, key []string, now time.Time) (kept map[keyName]keptKey, over bool, err error) {
+	kept = map[keyName]keptKey{}
+	result, err := tx.Query(ctx, readKeys, project, route, key, now)
 	if err != nil {
-		return nil, fmt.Errorf("read idempotency keys: %w", err)
+		return nil, false, fmt.Errorf("read idempotency keys: %w", err)
 	}
 	var n keyName
 	var k keptKey
 	var fingerprint []byte
-	_, err = pgx.ForEachRow(result, []any{&n.project, &n.route, &n.key, &fingerprint, &k.id, &k.answer}, func() error {
+	_, err = pgx.ForEachRow(result, []any{&n.project, &n.route, &n.key, &fingerprint, &k.id, &k.answer, &k.over}, func() error {
 		copy(k.fingerprint[:], fingerprint)
+		over = over || k.over
 		kept[n] = k
 		k.answer = nil // the next row gets a slice of its own
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read idempotency keys: %w", err)
+		return nil, false, fmt.Errorf("read idempotency keys: %w", err)
 	}
-	return kept, nil
+	return kept, over, nil
 }
 
 const insertNotificationRows = `
