@@ -86,7 +86,7 @@ func oneByOne(ctx context.Context, s *service, messages [][]byte) error {
 			if i >= len(messages) || ctx.Err() != nil {
 				return ctx.Err()
 			}
-			status, answer, err := c.do(s.b.post(addr, "/v1/notifications", jsonType, messages[i]))
+			status, answer, err := c.do(s.b.post(addr, "/v1/notifications", messages[i]))
 			if err != nil {
 				return err
 			}

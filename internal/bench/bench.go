@@ -62,6 +62,9 @@ type Options struct {
 }
 
 func (o *Options) setDefaults() error {
+	if err := o.Check(); err != nil {
+		return err
+	}
 	small := func(n, least int) int {
 		if o.Small {
 			return least
@@ -72,14 +75,14 @@ func (o *Options) setDefaults() error {
 		set   *int
 		value int
 	}{
-		{&o.Rounds, small(3, 1)}, {&o.Count, small(30_000, 300)}, {&o.Backlog, small(1_000_000, 2000)},
-		{&o.InFlight, 1024}, {&o.Hosts, 16},
+		{&o.Rounds, small(3, 1)},
+		{&o.Count, small(30_000, 300)},
+		{&o.Backlog, small(1_000_000, 2000)},
+		{&o.InFlight, 1024},
+		{&o.Hosts, 16},
 	} {
 		if *d.set == 0 {
 			*d.set = d.value
-		}
-		if *d.set < 0 {
-			return errors.New("numbers must be positive")
 		}
 	}
 	if o.Log == nil {
@@ -91,6 +94,19 @@ func (o *Options) setDefaults() error {
 			return fmt.Errorf("find this program: %w", err)
 		}
 		o.Program = path
+	}
+	return nil
+}
+
+// Check reports what is wrong with the options, nil for nothing.
+func (o *Options) Check() error {
+	for _, n := range []int{o.Rounds, o.Count, o.Backlog, o.InFlight, o.Hosts} {
+		if n < 0 {
+			return errors.New("numbers must be positive")
+		}
+	}
+	if o.Hosts > 100 {
+		return errors.New("there can be 100 destinations at most")
 	}
 	for _, name := range o.Only {
 		if !slices.ContainsFunc(Scenarios(), func(s Scenario) bool { return s.Name == name }) {
@@ -141,7 +157,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	if b.sink, err = b.startPart(ctx, start{Kind: kindSink, Hosts: o.Hosts}); err != nil {
+	if b.sink, err = b.startPart(ctx, start{Kind: kindSink, Hosts: b.o.Hosts + 1}); err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, b.sink.stop()) }()
@@ -255,6 +271,14 @@ func (b *bench) sample(ctx context.Context, r *Report, s Scenario, round int) {
 	}
 	line.Samples = append(line.Samples, sample)
 	b.printf("%-22s round %d: %s %s%s (%.1f s)\n", s.Name, round, rounded(sample.Value), s.Unit, sample.detail(), time.Since(began).Seconds())
+}
+
+// profileAs adds to the names of profiles, until the function that it returns is
+// called.
+func (b *bench) profileAs(name string) (back func()) {
+	before := b.profiling
+	b.profiling += "." + name
+	return func() { b.profiling = before }
 }
 
 // profileFile is the file for a profile of this sample's process, empty for none.

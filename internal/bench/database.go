@@ -168,6 +168,7 @@ type state struct {
 	wal          int64 // bytes
 	size         int64 // bytes of the schema's tables with their indexes
 	transactions int64
+	connections  int64 // of others than this process
 	cpu          time.Duration
 }
 
@@ -175,11 +176,12 @@ const stateSQL = `
 select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint,
   (select coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint from pg_class c join pg_namespace n on n.oid = c.relnamespace
     where c.relkind in ('r', 'p') and n.nspname in ('dispatcher', 'public')),
-  (select xact_commit + xact_rollback from pg_stat_database where datname = current_database())`
+  (select xact_commit + xact_rollback from pg_stat_database where datname = current_database()),
+  (select count(*) from pg_stat_activity where datname = current_database() and application_name <> 'dispatcher-bench')`
 
 func (b *bench) state(ctx context.Context, d *database) (state, error) {
 	var s state
-	if err := d.pool.QueryRow(ctx, stateSQL).Scan(&s.wal, &s.size, &s.transactions); err != nil {
+	if err := d.pool.QueryRow(ctx, stateSQL).Scan(&s.wal, &s.size, &s.transactions, &s.connections); err != nil {
 		return state{}, fmt.Errorf("read what the server used: %w", err)
 	}
 	if b.server == 0 {

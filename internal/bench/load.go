@@ -25,8 +25,10 @@ func dialCaller(ctx context.Context, addr string) (*caller, error) {
 	if err != nil {
 		return nil, fmt.Errorf("call the API: %w", err)
 	}
-	return &caller{conn: conn, in: bufio.NewReader(conn)}, nil
+	return newCaller(conn), nil
 }
+
+func newCaller(conn net.Conn) *caller { return &caller{conn: conn, in: bufio.NewReader(conn)} }
 
 func (c *caller) close() { _ = c.conn.Close() }
 
@@ -73,10 +75,10 @@ func (c *caller) do(request []byte) (status int, body []byte, err error) {
 	return status, c.body, nil
 }
 
-// post is the bytes of a request.
-func (b *bench) post(addr, path, media string, body []byte) []byte {
+// post is the bytes of a request with a body in JSON.
+func (b *bench) post(addr, path string, body []byte) []byte {
 	head := fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n",
-		path, addr, b.key, media, len(body))
+		path, addr, b.key, jsonType, len(body))
 	return append(head, body...)
 }
 
@@ -110,7 +112,7 @@ func (b *bench) operate(ctx context.Context, addr, path, body string) error {
 		return err
 	}
 	defer c.close()
-	status, answer, err := c.do(b.post(addr, path, "application/json", []byte(body)))
+	status, answer, err := c.do(b.post(addr, path, []byte(body)))
 	if err == nil && status != http.StatusOK {
 		err = fmt.Errorf("call the API: status %d: %.300s", status, answer)
 	}

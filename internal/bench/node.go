@@ -37,7 +37,7 @@ func serveSink(s start) (started, func(order) (any, error), func() error, error)
 }
 
 // readyWithin bounds how long a node may take to start.
-const readyWithin = 30 * time.Second
+const readyWithin = 2 * time.Minute
 
 // serveNode runs the service as serve does.
 func serveNode(ctx context.Context, s start, log io.Writer, version string) (started, func(order) (any, error), func() error, error) {

@@ -172,7 +172,7 @@ func (r *Report) Print(w io.Writer) error {
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	row := func(cells ...string) { _, _ = fmt.Fprintf(t, "%s\t\n", strings.Join(cells, "\t")) } // Flush tells what went wrong
-	row("", "median", "min – max", "×River", "×tuned", "CPU s/1000", "Postgres", "sink", "WAL B", "table B", "tx", "MB")
+	row("", "median", "min – max", "×River", "×tuned", "CPU s/1000", "Postgres", "sink", "WAL B", "table B", "tx", "conns", "MB")
 	for _, l := range r.Lines {
 		if l.Error != "" || len(l.Samples) == 0 {
 			row(l.Name, "FAILED")
@@ -201,11 +201,18 @@ func (l *Line) cost() []string {
 		}
 		return median(values)
 	}
+	// Zero is what is not known, or does not apply.
+	known := func(v float64, digits int) string {
+		if v == 0 {
+			return ""
+		}
+		return decimals(v, digits)
+	}
 	return []string{
-		decimals(of(func(c *Cost) float64 { return c.Service }), 2), decimals(of(func(c *Cost) float64 { return c.Server }), 2),
-		decimals(of(func(c *Cost) float64 { return c.Sink }), 2), decimals(of(func(c *Cost) float64 { return c.WAL }), 0),
-		decimals(of(func(c *Cost) float64 { return c.Size }), 0), decimals(of(func(c *Cost) float64 { return c.Queries }), 3),
-		decimals(of(func(c *Cost) float64 { return c.Peak }), 0),
+		known(of(func(c *Cost) float64 { return c.Service }), 2), known(of(func(c *Cost) float64 { return c.Server }), 2),
+		known(of(func(c *Cost) float64 { return c.Sink }), 2), known(of(func(c *Cost) float64 { return c.WAL }), 0),
+		known(of(func(c *Cost) float64 { return c.Size }), 0), known(of(func(c *Cost) float64 { return c.Queries }), 3),
+		known(of(func(c *Cost) float64 { return c.Connections }), 0), known(of(func(c *Cost) float64 { return c.Peak }), 0),
 	}
 }
 

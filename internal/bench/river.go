@@ -140,7 +140,7 @@ func (b *bench) runRiver(ctx context.Context, d *database, w *riverWorker, worke
 // insertJobs inserts the jobs as fast as River can.
 func (b *bench) insertJobs(ctx context.Context, client *river.Client[pgx.Tx]) error {
 	const size = 5000
-	hosts := b.sink.started.Hosts
+	hosts := b.hosts()
 	for from := 0; from < b.o.Count; from += size {
 		params := make([]river.InsertManyParams, min(size, b.o.Count-from))
 		for i := range params {

@@ -31,6 +31,8 @@ type Cost struct {
 	Size    float64 `json:"table_bytes_each"` // tables and indexes
 	Queries float64 `json:"transactions_each"`
 	Peak    float64 `json:"peak_rss_mb"` // of the largest node
+	// Connections is how many the nodes have to the database; 0 for raw River.
+	Connections float64 `json:"connections"`
 }
 
 // detail is More in a line.
@@ -153,7 +155,7 @@ func (m *meter) cost(to reading, n int) *Cost {
 	c := &Cost{
 		Server: thousand(to.cpu - m.from.cpu), Sink: thousand(to.sink.CPU - m.from.sink.CPU),
 		WAL: each(float64(to.wal - m.from.wal)), Size: each(float64(to.size - m.from.size)),
-		Queries: each(float64(to.transactions - m.from.transactions)),
+		Queries: each(float64(to.transactions - m.from.transactions)), Connections: float64(to.connections),
 	}
 	own := thousand(to.load.CPU - m.from.load.CPU)
 	if len(m.nodes) == 0 {

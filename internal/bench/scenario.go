@@ -9,8 +9,6 @@ type Scenario struct {
 	Unit    string
 	// Once: it is long, compares within itself, and is measured in one round only.
 	Once bool
-	// Lower says that less is better, and nothing is compared with River.
-	Lower bool
 
 	run func(context.Context, *bench) (Sample, error)
 }
@@ -21,8 +19,12 @@ const (
 	tunedReference = "river-tuned"
 )
 
-// perSecond is the unit of throughputs, which are compared with River's.
-const perSecond = "/s"
+// The units.
+const (
+	perSecond = "/s" // of throughputs, which are compared with River's
+	millis    = "ms"
+	fraction  = "×"
+)
 
 // Scenarios returns all, in the order in which they are measured.
 func Scenarios() []Scenario {
@@ -43,5 +45,10 @@ func Scenarios() []Scenario {
 		throughput("accept-ndjson", "accepted in streams of 5000 lines", accepting(inBatches(linesType, 5000))),
 		throughput("accept-sql", "dispatcher.enqueue() in SQL, 16 sessions, each in its own transaction", accepting(inSQL)),
 		throughput("accept-sql-bulk", "dispatcher.enqueue() in SQL, 1000 a statement, one session", accepting(inSQLBulk)),
+		{Name: "latency", Summary: "from POST to the provider's call at ten a second: p99", Unit: millis, run: latency},
+		{Name: "slow", Summary: "p99 of a healthy destination at ten a second, beside 1000 messages to one that takes 4 s", Unit: millis, Once: true, run: besideSlow},
+		{Name: "breaker", Summary: "from closing a breaker to the first call of what waited for it, a tenth of the backlog", Unit: millis, Once: true, run: breaker},
+		{Name: "backlog-waiting", Summary: "the steady load beside a backlog that waits for its time, by that beside a hundredth of it", Unit: fraction, Once: true, run: backlog(true)},
+		{Name: "backlog-finished", Summary: "the same beside as many that have ended", Unit: fraction, Once: true, run: backlog(false)},
 	}
 }

@@ -1,16 +1,15 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"sync/atomic"
 	"text/template"
 	"time"
-
-	"bytes"
-	"net"
 
 	"github.com/notification-dispatcher/dispatcher/internal/app"
 	"github.com/notification-dispatcher/dispatcher/internal/bench/sink"
@@ -136,11 +135,14 @@ type load struct {
 // senders is how many batches are sent at once.
 const senders = 2
 
+// hosts are the destinations of webhooks. The sink has one more, which is slow.
+func (b *bench) hosts() []string { return b.sink.started.Hosts[:b.o.Hosts] }
+
 // messages makes n messages of a channel, numbered from the first on.
 func (b *bench) messages(c channel, first, n int) [][]byte {
 	out := make([][]byte, n)
 	for i := range out {
-		out[i] = c.message(b.sink.started.Hosts, first+i)
+		out[i] = c.message(b.hosts(), first+i)
 	}
 	return out
 }
@@ -293,7 +295,7 @@ func (s *service) warm(ctx context.Context, c channel) error {
 
 // prepare forgets what the sink received, and returns the mark.
 func (s *service) prepare(ctx context.Context) (mark int64, err error) {
-	if err := s.b.sink.ask(ctx, order{Do: doReset}, nil); err != nil {
+	if err := s.b.sink.ask(ctx, order{Do: doReset, Flag: true}, nil); err != nil {
 		return 0, err
 	}
 	return s.mark(ctx)

@@ -64,6 +64,9 @@ func (b *benchFlags) run(ctx context.Context, e *env, _ []string) error {
 	if b.only != "" {
 		b.o.Only = strings.Split(b.only, ",")
 	}
+	if err := b.o.Check(); err != nil {
+		return usagef("%s; see dispatcher bench --list", err)
+	}
 	report, err := bench.Run(ctx, b.o)
 	if report == nil {
 		return err

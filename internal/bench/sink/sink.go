@@ -62,7 +62,7 @@ type arrivals struct {
 	list []Arrival
 }
 
-// Open listens on so many HTTP addresses, from 1 to 100, each a destination of its
+// Open listens on so many HTTP addresses, from 1 to 101, each a destination of its
 // own to whoever calls it, and on one SMTP address.
 func Open(hosts int) (_ *Sink, err error) {
 	s := &Sink{conns: map[net.Conn]bool{}, closed: make(chan struct{})}
@@ -72,7 +72,7 @@ func Open(hosts int) (_ *Sink, err error) {
 			err = errors.Join(err, s.Close())
 		}
 	}()
-	for range min(max(hosts, 1), 100) {
+	for range min(max(hosts, 1), 101) {
 		l, err := s.listen()
 		if err != nil {
 			return nil, err
