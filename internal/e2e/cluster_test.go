@@ -234,6 +234,13 @@ type notification struct {
 	AcknowledgedAt *time.Time `json:"acknowledged_at"`
 	Waiting        *waiting   `json:"waiting"`
 	Steps          []step     `json:"steps"`
+	Timeline       []entry    `json:"timeline"`
+}
+
+type entry struct {
+	At    time.Time `json:"at"`
+	Type  string    `json:"type"`
+	Final bool      `json:"final"`
 }
 
 type waiting struct {
@@ -247,6 +254,7 @@ type step struct {
 	Because        string    `json:"because"`
 	StartedBecause string    `json:"started_because"`
 	Attempts       []attempt `json:"attempts"`
+	Receipts       []object  `json:"receipts"`
 }
 
 type attempt struct {
