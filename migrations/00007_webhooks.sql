@@ -43,6 +43,8 @@ insert into dispatcher.webhook_cursor (position) select coalesce(max(id), 0) fro
 
 -- +goose Down
 drop table dispatcher.webhook_cursor, dispatcher.webhooks;
+delete from dispatcher.deliveries where project like '~%';
+delete from dispatcher.attempts a using dispatcher.notifications n where n.id = a.notification_id and n.project like '~%';
 delete from dispatcher.notifications where project like '~%';
 alter table dispatcher.notifications
   drop constraint notifications_project_check,

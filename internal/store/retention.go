@@ -8,9 +8,9 @@ import (
 	"github.com/google/uuid"
 )
 
-// deleteNotifications takes the events along: no key leads from them to their
-// notification, since events must cost little to write, and to look for those
-// left behind would mean to walk them all. How far they reached is noted, for
+// deleteNotifications takes deliveries, attempts and events along: no key leads
+// from them to their notification, since they must cost little to write, and to
+// look for those left behind would mean to walk them all. How far they reached is noted, for
 // readers of the events who come too late for them.
 const deleteNotifications = `
 with gone as (
@@ -22,6 +22,10 @@ with gone as (
     order by n.id limit $3
     for update skip locked)
   returning id
+), deliveries as (
+  delete from dispatcher.deliveries d using gone where d.notification_id = gone.id
+), attempts as (
+  delete from dispatcher.attempts a using gone where a.notification_id = gone.id
 ), told as (
   delete from dispatcher.events e using gone where e.notification_id = gone.id returning e.project, e.id
 ), horizons as (

@@ -119,12 +119,6 @@ select k.id, k.step, k.target from k
 join dispatcher.attempts a on a.notification_id = k.id and a.step = k.step and a.target = k.target and a.turn = k.turn
 where not exists (select from free f where f.id = k.id and f.step = k.step and f.target = k.target and f.turn = k.turn)`
 
-	lockedParents = `
-with free as materialized (
-  select id from dispatcher.notifications where id = any($1) for key share skip locked
-)
-select n.id from dispatcher.notifications n where n.id = any($1) and not exists (select from free f where f.id = n.id)`
-
 	lockedJoins = `
 with free as materialized (
   select id from dispatcher.notifications where id = any($1) for no key update skip locked
@@ -210,7 +204,6 @@ func lockRows(ctx context.Context, tx pgx.Tx, results []Result) (lockedRows, err
 	if len(joins) > 0 {
 		b.Queue(lockedJoins, joins).Query(notification)
 	}
-	b.Queue(lockedParents, moved.ids).Query(notification)
 	b.Queue(lockedDeliveries, moved.ids, moved.step, moved.target).Query(delivery)
 	b.Queue(lockedWaits, moved.ids, moved.step, moved.target).Query(delivery)
 	if len(attempts.ids) > 0 {

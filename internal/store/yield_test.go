@@ -71,11 +71,6 @@ func TestALockedRowDelaysOnlyTheResultThatNeedsIt(t *testing.T) {
 				return "update dispatcher.deliveries set because = 'x' where notification_id = " + quoted(d)
 			},
 		},
-		"its notification": {
-			lock: func(d store.Delivery) string {
-				return "select from dispatcher.notifications where id = " + quoted(d) + " for update"
-			},
-		},
 		"the notification of a join": {
 			lock: func(d store.Delivery) string {
 				return "update dispatcher.notifications set reference = 'x' where id = " + quoted(d)
