@@ -83,7 +83,7 @@ func root() command {
 		summary: "Dispatcher sends notifications by push, SMS, WhatsApp, email, Slack and webhook,\n" +
 			"and falls back from one to the next.",
 		sub: []command{
-			serveCommand(), devCommand(), sandboxCommand(), benchCommand(), migrateCommand(), sendCommand(), watchCommand(), cancelCommand(), ackCommand(), retryCommand(), eventsCommand(), keysCommand(),
+			serveCommand(), devCommand(), sandboxCommand(), benchCommand(), migrateCommand(), sendCommand(), watchCommand(), showCommand(), cancelCommand(), ackCommand(), retryCommand(), eventsCommand(), keysCommand(),
 			rolesCommand(), channelsCommand(), configCommand(), healthcheckCommand(), openapiCommand(), versionCommand(),
 		},
 	}

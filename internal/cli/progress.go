@@ -75,6 +75,14 @@ func (s *stepView) note() string {
 	} else if s.Because != "" && s.Because != string(s.Status) {
 		parts = append(parts, s.Because)
 	}
+	if n := len(s.Receipts); n > 0 {
+		last := s.Receipts[n-1]
+		text := "reported " + string(last.Status)
+		if last.ProviderCode != "" {
+			text += " (" + last.ProviderCode + ")"
+		}
+		parts = append(parts, text)
+	}
 	if w := s.Waiting.note(); w != "" {
 		parts = append(parts, w)
 	}

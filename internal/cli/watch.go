@@ -64,6 +64,12 @@ type stepView struct {
 	Because  string           `json:"because"`
 	Waiting  waitView         `json:"waiting"`
 	Attempts []attemptView    `json:"attempts"`
+	Receipts []receiptNote    `json:"receipts"`
+}
+
+type receiptNote struct {
+	Status       notify.Status `json:"status"`
+	ProviderCode string        `json:"provider_code"`
 }
 
 type attemptView struct {
