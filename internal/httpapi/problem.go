@@ -101,7 +101,7 @@ func (p *Problem) write(w http.ResponseWriter) {
 	maps.Copy(h, p.header)
 	h.Set("Content-Type", problemType)
 	w.WriteHeader(p.Status)
-	_, _ = w.Write(body) // a caller who has gone does not miss it
+	_, _ = w.Write(body) //nolint:gosec // nothing of the request is in it; a caller who has gone does not miss it
 }
 
 // parameterProblem is a 422 about one parameter, such as "query.limit".

@@ -107,7 +107,7 @@ func TestAProviderGetsTheAnswerThatItWants(t *testing.T) {
 	i := &intake{answer: channels.CallbackAnswer{Status: 200, ContentType: "text/plain; charset=utf-8", Body: []byte("1158201444")}}
 	s := newService(t, withIntake(i, ""))
 	a := s.do(t, "GET", "/v1/receipts/meta-main/webhook?hub.challenge=1158201444", "", header{"Authorization", ""}).want(200)
-	if a.Body.String() != "1158201444" || a.Header().Get("Content-Type") != "text/plain; charset=utf-8" || i.got.Method != "GET" {
+	if a.Body.String() != "1158201444" || a.Header().Get("Content-Type") != "text/plain; charset=utf-8" || i.got.Method != http.MethodGet {
 		t.Errorf("%v %s", a.Header(), a.Body)
 	}
 }

@@ -1,6 +1,7 @@
 package receipts
 
 import (
+	"slices"
 	"time"
 
 	"github.com/notification-dispatcher/dispatcher/internal/channels"
@@ -27,15 +28,11 @@ func receiptsOf(account string, reported []channels.Receipt, now time.Time) []st
 }
 
 func tells(s notify.Status) bool {
-	switch s {
-	case notify.Sent, notify.Delivered, notify.Read, notify.Failed:
-		return true
-	}
-	return false
+	return slices.Contains([]notify.Status{notify.Sent, notify.Delivered, notify.Read, notify.Failed}, s)
 }
 
 func deliveryOf(r channels.Ref) store.DeliveryID {
-	return store.DeliveryID{Notification: r.Notification, Step: int16(r.Step), Target: int16(r.Target)} //nolint:gosec // a step is a byte, and a target beyond 999 is none
+	return store.DeliveryID{Notification: r.Notification, Step: int16(r.Step), Target: int16(r.Target)}
 }
 
 // believable is a provider's time, or the zero time for one that can only be a

@@ -2,6 +2,7 @@ package email
 
 import (
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -38,13 +39,7 @@ func statusOf(groups []textproto.Header) (best channels.Receipt, ok bool) {
 }
 
 func weight(s notify.Status) int {
-	switch s {
-	case notify.Delivered:
-		return 2
-	case notify.Sent:
-		return 1
-	}
-	return 0
+	return slices.Index([]notify.Status{notify.Failed, notify.Sent, notify.Delivered}, s)
 }
 
 // recipientStatus reads the fields of one recipient (RFC 3464, section 2.3).

@@ -102,53 +102,83 @@ func TestBouncesAreRead(t *testing.T) {
 		want       *channels.Receipt // nil: ignored
 	}{
 		// The shapes of common servers.
-		{"postfix", report("delivery-status", "Content-Description: Delivery report\n"+status(
-			"Original-Recipient: rfc822;ana@example.org\nRemote-MTA: dns; mx.example.org\n"+unknown), "Content-Description: Undelivered Message Headers\n"+returned("text/rfc822-headers", myID())),
-			failed(notify.RecipientRejected, "550 5.1.1", true)},
-		{"exchange", report("delivery-status", strings.Replace(status(
-			"Final-Recipient: rfc822;ana@example.org\nAction: failed\nStatus: 5.1.10\nDiagnostic-Code: smtp;550 5.1.10 RESOLVER.ADR.RecipientNotFound; Recipient not found by SMTP address lookup\nX-Display-Name: Ana"),
-			"Reporting-MTA: dns; mx.example.net", "Reporting-MTA: dns;AB1.eurprd05.prod.outlook.com\nReceived-From-MTA: dns;mx.example.net\nArrival-Date: Mon, 30 Nov 2026 09:31:01 +0000", 1), original),
-			failed(notify.RecipientRejected, "550 5.1.10", true)},
-		{"gmail", report(`"delivery-status"`, strings.Replace(status(
-			"Final-Recipient: rfc822; ana@example.org\nAction: failed\nStatus: 5.1.1\nDiagnostic-Code: smtp; 550-5.1.1 The email account that you tried to reach does not exist. Please try\n 550-5.1.1 double-checking the recipient's email address for typos\nLast-Attempt-Date: Mon, 30 Nov 2026 01:31:01 -0800 (PST)"),
-			"Reporting-MTA: dns; mx.example.net", "Reporting-MTA: dns; googlemail.com\nArrival-Date: Mon, 30 Nov 2026 01:31:00 -0800 (PST)\nX-Original-Message-ID: "+myID(), 1), original),
-			failed(notify.RecipientRejected, "550 5.1.1", true)},
-		{"exim", report("delivery-status", status("Action: failed\nFinal-Recipient: rfc822;ana@example.org\nStatus: 5.0.0\nRemote-MTA: dns; mx.example.org\nDiagnostic-Code: smtp; 550 5.1.1 unrouteable"), original),
-			failed(notify.RecipientRejected, "550 5.1.1", true)},
+		{
+			"postfix", report("delivery-status", "Content-Description: Delivery report\n"+status(
+				"Original-Recipient: rfc822;ana@example.org\nRemote-MTA: dns; mx.example.org\n"+unknown), "Content-Description: Undelivered Message Headers\n"+returned("text/rfc822-headers", myID())),
+			failed(notify.RecipientRejected, "550 5.1.1", true),
+		},
+		{
+			"exchange", report("delivery-status", strings.Replace(status(
+				"Final-Recipient: rfc822;ana@example.org\nAction: failed\nStatus: 5.1.10\nDiagnostic-Code: smtp;550 5.1.10 RESOLVER.ADR.RecipientNotFound; Recipient not found by SMTP address lookup\nX-Display-Name: Ana"),
+				"Reporting-MTA: dns; mx.example.net", "Reporting-MTA: dns;AB1.eurprd05.prod.outlook.com\nReceived-From-MTA: dns;mx.example.net\nArrival-Date: Mon, 30 Nov 2026 09:31:01 +0000", 1), original),
+			failed(notify.RecipientRejected, "550 5.1.10", true),
+		},
+		{
+			"gmail", report(`"delivery-status"`, strings.Replace(status(
+				"Final-Recipient: rfc822; ana@example.org\nAction: failed\nStatus: 5.1.1\nDiagnostic-Code: smtp; 550-5.1.1 The email account that you tried to reach does not exist. Please try\n 550-5.1.1 double-checking the recipient's email address for typos\nLast-Attempt-Date: Mon, 30 Nov 2026 01:31:01 -0800 (PST)"),
+				"Reporting-MTA: dns; mx.example.net", "Reporting-MTA: dns; googlemail.com\nArrival-Date: Mon, 30 Nov 2026 01:31:00 -0800 (PST)\nX-Original-Message-ID: "+myID(), 1), original),
+			failed(notify.RecipientRejected, "550 5.1.1", true),
+		},
+		{
+			"exim", report("delivery-status", status("Action: failed\nFinal-Recipient: rfc822;ana@example.org\nStatus: 5.0.0\nRemote-MTA: dns; mx.example.org\nDiagnostic-Code: smtp; 550 5.1.1 unrouteable"), original),
+			failed(notify.RecipientRejected, "550 5.1.1", true),
+		},
 
 		// What it failed for.
-		{"a domain that is gone", report("delivery-status", status(fieldsOf("failed", "5.1.2", "x-unix; host not found")), original),
-			change(failed(notify.RecipientRejected, "5.1.2", true), func(r *channels.Receipt) { r.SuppressFor = domainGone })},
-		{"a full mailbox", report("delivery-status", status(fieldsOf("failed", "5.2.2", "smtp; 552 5.2.2 quota")), original),
-			failed(notify.RecipientUnavailable, "552 5.2.2", false)},
-		{"policy", report("delivery-status", status(fieldsOf("failed", "5.7.1", "smtp; 554 5.7.1 spam")), original),
-			failed(notify.MessageRejected, "554 5.7.1", false)},
-		{"given up", report("delivery-status", status(fieldsOf("failed", "4.4.7", "smtp; 451 4.4.1 no answer")), original),
-			change(failed(notify.RecipientUnavailable, "451 4.4.7", false), func(r *channels.Receipt) { r.Detail = "bounced after the server had tried for as long as it does" })},
-		{"no enhanced code", report("delivery-status", status(fieldsOf("failed", "", "smtp; 550 no such user")), original),
-			failed(notify.RecipientRejected, "550", false)},
-		{"no reason at all", report("delivery-status", status("Action: failed"), original),
-			failed(notify.MessageRejected, "", false)},
+		{
+			"a domain that is gone", report("delivery-status", status(fieldsOf("failed", "5.1.2", "x-unix; host not found")), original),
+			change(failed(notify.RecipientRejected, "5.1.2", true), func(r *channels.Receipt) { r.SuppressFor = domainGone }),
+		},
+		{
+			"a full mailbox", report("delivery-status", status(fieldsOf("failed", "5.2.2", "smtp; 552 5.2.2 quota")), original),
+			failed(notify.RecipientUnavailable, "552 5.2.2", false),
+		},
+		{
+			"policy", report("delivery-status", status(fieldsOf("failed", "5.7.1", "smtp; 554 5.7.1 spam")), original),
+			failed(notify.MessageRejected, "554 5.7.1", false),
+		},
+		{
+			"given up", report("delivery-status", status(fieldsOf("failed", "4.4.7", "smtp; 451 4.4.1 no answer")), original),
+			change(failed(notify.RecipientUnavailable, "451 4.4.7", false), func(r *channels.Receipt) { r.Detail = "bounced after the server had tried for as long as it does" }),
+		},
+		{
+			"no enhanced code", report("delivery-status", status(fieldsOf("failed", "", "smtp; 550 no such user")), original),
+			failed(notify.RecipientRejected, "550", false),
+		},
+		{
+			"no reason at all", report("delivery-status", status("Action: failed"), original),
+			failed(notify.MessageRejected, "", false),
+		},
 
 		// What else is told.
 		{"delayed", report("delivery-status", status(fieldsOf("delayed", "4.4.1 (no answer)", "x")), original), told(notify.Sent, "4.4.1", "delayed: the server still tries")},
 		{"delivered", report("delivery-status", status(fieldsOf("Delivered", "2.0.0", "x")), original), told(notify.Delivered, "2.0.0", "delivered to the mailbox")},
 		{"relayed", report("delivery-status", status(fieldsOf("relayed (to non-DSN-aware mailer)", "2.0.0", "x")), original), told(notify.Sent, "2.0.0", "passed on to where nothing more is reported")},
-		{"a list of which one member is gone", report("delivery-status", status(unknown, fieldsOf("delivered", "2.0.0", "x"), fieldsOf("expanded", "2.0.0", "x")), original),
-			told(notify.Delivered, "2.0.0", "delivered to the mailbox")},
+		{
+			"a list of which one member is gone", report("delivery-status", status(unknown, fieldsOf("delivered", "2.0.0", "x"), fieldsOf("expanded", "2.0.0", "x")), original),
+			told(notify.Delivered, "2.0.0", "delivered to the mailbox"),
+		},
 		{"a list of which all are gone", report("delivery-status", status(unknown, unknown), original), failed(notify.RecipientRejected, "550 5.1.1", true)},
 
 		// Where the message is named.
-		{"a relay's own Message-ID", report("delivery-status", status(unknown), returned("message/rfc822", "<x@relay.example>", refHeader+": "+myRef.String())),
-			change(failed(notify.RecipientRejected, "550 5.1.1", true), func(r *channels.Receipt) { r.MessageID = "<x@relay.example>" })},
-		{"the envelope's id", report("delivery-status", strings.Replace(status(unknown), "Reporting-MTA", "Original-Envelope-Id: "+myRef.String()+"\nReporting-MTA", 1)),
-			change(failed(notify.RecipientRejected, "550 5.1.1", true), func(r *channels.Receipt) { r.MessageID = "" })},
-		{"what it answers", strings.Replace(report("delivery-status", status(unknown)), "Subject:", "References: <a@b.example>\n "+myID()+"\nSubject:", 1),
-			change(failed(notify.RecipientRejected, "550 5.1.1", true), func(r *channels.Receipt) { r.MessageID = "" })},
-		{"an older Message-ID of ours", report("delivery-status", status(unknown), returned("message/rfc822", "<0193b0c0-0000-5000-8000-000000000001@example.com>")),
+		{
+			"a relay's own Message-ID", report("delivery-status", status(unknown), returned("message/rfc822", "<x@relay.example>", refHeader+": "+myRef.String())),
+			change(failed(notify.RecipientRejected, "550 5.1.1", true), func(r *channels.Receipt) { r.MessageID = "<x@relay.example>" }),
+		},
+		{
+			"the envelope's id", report("delivery-status", strings.Replace(status(unknown), "Reporting-MTA", "Original-Envelope-Id: "+myRef.String()+"\nReporting-MTA", 1)),
+			change(failed(notify.RecipientRejected, "550 5.1.1", true), func(r *channels.Receipt) { r.MessageID = "" }),
+		},
+		{
+			"what it answers", strings.Replace(report("delivery-status", status(unknown)), "Subject:", "References: <a@b.example>\n "+myID()+"\nSubject:", 1),
+			change(failed(notify.RecipientRejected, "550 5.1.1", true), func(r *channels.Receipt) { r.MessageID = "" }),
+		},
+		{
+			"an older Message-ID of ours", report("delivery-status", status(unknown), returned("message/rfc822", "<0193b0c0-0000-5000-8000-000000000001@example.com>")),
 			change(failed(notify.RecipientRejected, "550 5.1.1", true), func(r *channels.Receipt) {
 				r.Ref, r.MessageID = channels.Ref{}, "<0193b0c0-0000-5000-8000-000000000001@example.com>"
-			})},
+			}),
+		},
 		{"nowhere", report("delivery-status", status(unknown)), nil},
 
 		// What is nearly a report, and what is none.

@@ -50,8 +50,8 @@ func readMail(body []byte) (channels.Report, error) {
 		return channels.Report{}, refuseCallback(http.StatusBadRequest, "the body is no message (RFC 5322)")
 	}
 	r := &mailReport{header: root.Header}
-	kind, params, err := root.Header.ContentType()
-	if err != nil || !strings.EqualFold(kind, "multipart/report") {
+	kind, params, _ := root.Header.ContentType() // a malformed one is that of no report
+	if !strings.EqualFold(kind, "multipart/report") {
 		return channels.Report{Answer: said("ignored: no report")}, nil
 	}
 	r.kind = strings.ToLower(params["report-type"])

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"regexp"
+	"slices"
 	"sync"
 	"time"
 )
@@ -43,7 +44,7 @@ type keptKey struct {
 // newCertificates takes the transport of requests; nil means one of its own.
 func newCertificates(transport http.RoundTripper) *certificates {
 	if transport == nil {
-		t := http.DefaultTransport.(*http.Transport).Clone() //nolint:errcheck,forcetypeassert // it is one
+		t := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // it is one
 		t.DisableKeepAlives = true
 		t.MaxResponseHeaderBytes = 64 << 10
 		transport = t
@@ -157,10 +158,8 @@ func signing(text []byte, now time.Time) *x509.Certificate {
 	if len(names) == 0 {
 		names = []string{cert.Subject.CommonName}
 	}
-	for _, name := range names {
-		if snsName.MatchString(name) {
-			return cert
-		}
+	if !slices.ContainsFunc(names, snsName.MatchString) {
+		return nil
 	}
-	return nil
+	return cert
 }
