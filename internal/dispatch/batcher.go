@@ -22,8 +22,10 @@ type batcher[T, R any] struct {
 	flush func(ctx context.Context, items []T) ([]R, error)
 	// max is the most items of one flush.
 	max int
-	// linger is how long a flush waits for company after its first item.
+	// linger is how long a flush waits for company after its first item, unless the
+	// flusher's last one had fewer items than busy: alone there is nobody to wait for.
 	linger time.Duration
+	busy   int
 	// patience is how long a transient failure is retried; 0 means as long as the
 	// process lives.
 	patience time.Duration
@@ -92,7 +94,7 @@ func (b *batcher[T, R]) do(ctx context.Context, item T) (R, error) {
 
 func (b *batcher[T, R]) run(ctx context.Context) {
 	var held []request[T, R]
-	for {
+	for last := 0; ; {
 		batch := held
 		if len(batch) == 0 {
 			select {
@@ -107,16 +109,17 @@ func (b *batcher[T, R]) run(ctx context.Context) {
 				}
 			}
 		}
-		batch = b.gather(ctx, batch)
+		batch = b.gather(ctx, batch, last >= b.busy)
+		last = len(batch)
 		batch, held = b.part(batch)
 		b.write(ctx, batch)
 	}
 }
 
-// gather adds what else waits to batch.
-func (b *batcher[T, R]) gather(ctx context.Context, batch []request[T, R]) []request[T, R] {
+// gather adds what else waits to batch, and what comes while it lingers.
+func (b *batcher[T, R]) gather(ctx context.Context, batch []request[T, R], linger bool) []request[T, R] {
 	var late <-chan time.Time
-	if b.linger > 0 && ctx.Err() == nil {
+	if linger && b.linger > 0 && ctx.Err() == nil {
 		timer := time.NewTimer(b.linger)
 		defer timer.Stop()
 		late = timer.C

@@ -95,6 +95,28 @@ func TestBatcherDoesNotLingerForAFullFlush(t *testing.T) {
 	})
 }
 
+func TestBatcherLingersOnlyWhileItIsBusy(t *testing.T) {
+	t.Parallel()
+	r := recorder{fail: func([]int) error { time.Sleep(time.Minute); return nil }} // so that company comes
+	inBubble(t, batcher[int, int]{flush: r.flush, max: 9, linger: time.Second, busy: 3}, 1, func(t *testing.T, b *batcher[int, int], _ func()) {
+		for i, tt := range []struct {
+			items []int
+			want  time.Duration
+		}{
+			{[]int{1}, time.Minute},
+			{[]int{2, 3, 4, 5}, 2 * time.Minute}, // one alone, then three together
+			{[]int{6}, time.Minute + time.Second},
+			{[]int{7}, time.Minute},
+		} {
+			begun := time.Now()
+			handIn(t, b, tt.items...)
+			if took := time.Since(begun); took != tt.want {
+				t.Errorf("%d took %v, want %v", i, took, tt.want)
+			}
+		}
+	})
+}
+
 func TestBatcherSplitsUntilTheOffenderStandsAlone(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{errBadRow, errOdd} {
