@@ -314,11 +314,12 @@ end $$;
 -- +goose StatementEnd
 
 -- enqueue_address is the canonical text of an address, which its hash is made of.
+-- Email addresses are compared without regard to the case of ASCII letters.
 -- +goose StatementBegin
 create function dispatcher.enqueue_address(t jsonb) returns text language sql immutable as $$
   select case when jsonb_typeof(t) = 'string' then t #>> '{}'
     when t ? 'provider' then concat(t ->> 'provider', ':', coalesce(t ->> 'endpoint', t ->> 'token'))
-    else coalesce(t ->> 'address', t ->> 'webhook_url', t ->> 'channel', t ->> 'url') end
+    else coalesce(lower(t ->> 'address' collate "C"), t ->> 'webhook_url', t ->> 'channel', t ->> 'url') end
 $$;
 -- +goose StatementEnd
 

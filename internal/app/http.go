@@ -33,7 +33,7 @@ func (a *App) apiConfig() httpapi.Config {
 		Accept: a.dispatcher, Store: a.store, Keys: a.store, Accounts: configured, Operations: operator{a.store, a.dispatcher, a.member}, Ready: checks,
 		Retry: a.dispatcher, Plan: configured, Batches: a.store, Limits: a.callers.limits(settings.HTTP),
 		MaxBatchBody: int64(settings.HTTP.MaxBatchBody), KeepKeys: settings.Retention.IdempotencyKeys,
-		Webhooks: a.hooks, AckLinks: a.links, Receipts: a.newReceipts(), PublicURL: string(settings.HTTP.PublicURL),
+		Webhooks: a.hooks, Suppressions: a.store, AckLinks: a.links, Receipts: a.newReceipts(), PublicURL: string(settings.HTTP.PublicURL),
 		Events: &httpapi.Events{Hub: a.events, Store: a.store}, Metrics: a.metrics.Handler(), Observe: a.metrics.Request, Log: a.log, MaxBody: int64(a.o.Config.HTTP.MaxBody),
 	}
 }

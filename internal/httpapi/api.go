@@ -85,6 +85,9 @@ type Config struct {
 	Events *Events
 	// Webhooks are the status webhooks; nil answers that there are none now.
 	Webhooks Webhooks
+	// Suppressions are the addresses that may not be written to; nil answers that
+	// there are none now.
+	Suppressions Suppressions
 	// AckLinks are the links in messages; nil serves none.
 	AckLinks AckLinks
 	// Receipts take in the callbacks of providers; nil answers that there are none.
@@ -129,6 +132,7 @@ type API struct {
 	unready      atomic.Bool // what /readyz last said
 	events       *streams
 	webhooks     Webhooks
+	suppressions Suppressions
 	receipts     Receipts
 	publicBase   string
 	callbacks    chan struct{} // one for each callback under way
@@ -147,6 +151,7 @@ func New(c Config) *API {
 		retry: c.Retry, plan: c.Plan, batches: c.Batches, maxBatchBody: c.MaxBatchBody, keepKeys: c.KeepKeys,
 		log: c.Log, maxBody: c.MaxBody, observe: c.Observe, events: newStreams(c.Events), webhooks: c.Webhooks, ackLinks: c.AckLinks, limits: newLimits(c.Limits), mux: http.NewServeMux(),
 	}
+	a.suppressions = c.Suppressions
 	a.receipts, a.publicBase, a.callbacks = c.Receipts, c.PublicURL, make(chan struct{}, callbacksAtOnce)
 	if a.log == nil {
 		a.log = slog.New(slog.DiscardHandler)
@@ -180,6 +185,7 @@ func New(c Config) *API {
 	a.routeKeyLimits()
 	a.routeWebhooks()
 	a.routeWebhookCalls()
+	a.routeSuppressions()
 	a.routeReceipts()
 	a.routeAckLinks()
 	a.routeHealth()

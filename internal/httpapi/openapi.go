@@ -36,6 +36,7 @@ func humaConfig() huma.Config {
 		{Name: tagEvents, Description: "Follow what happens, as a stream or by polling."},
 		{Name: tagChannels, Description: "The health of channels and their accounts."},
 		{Name: tagWebhooks, Description: "Endpoints of the project's own that are told what happens. Scope admin."},
+		{Name: tagSuppressions, Description: "The addresses of the project that may not be written to."},
 		{Name: tagKeys, Description: "API keys of the project. Scope admin."},
 		{Name: tagReceipts, Description: "Where providers report what became of messages. Signed, without a key."},
 		{Name: tagHealth, Description: "For load balancers and orchestrators. Without a key."},
@@ -51,6 +52,7 @@ const (
 	tagEvents        = "events"
 	tagChannels      = "channels"
 	tagWebhooks      = "webhooks"
+	tagSuppressions  = "suppressions"
 	tagKeys          = "keys"
 	tagReceipts      = "receipts"
 	tagHealth        = "health"

@@ -1,7 +1,6 @@
 package notify
 
 import (
-	"crypto/sha256"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -137,32 +136,6 @@ func (t To) Targets(c Channel) []Target {
 		}
 	}
 	return nil
-}
-
-// address is the canonical text of a target, for hashing only.
-func (t Target) address() string {
-	switch {
-	case t.Device != nil && t.Device.Endpoint != "":
-		return t.Device.Provider + ":" + t.Device.Endpoint
-	case t.Device != nil:
-		return t.Device.Provider + ":" + t.Device.Token
-	case t.Email != nil:
-		return t.Email.Address
-	case t.Slack != nil && t.Slack.WebhookURL != "":
-		return t.Slack.WebhookURL
-	case t.Slack != nil:
-		return t.Slack.Channel
-	case t.Webhook != nil:
-		return t.Webhook.URL
-	}
-	return t.Phone
-}
-
-// Hash identifies the address on channel c without disclosing it: the first 16
-// bytes of SHA-256 over channel and address. It names suppressions and scopes.
-func (t Target) Hash(c Channel) [16]byte {
-	sum := sha256.Sum256([]byte(string(c) + "\x00" + t.address()))
-	return [16]byte(sum[:16])
 }
 
 // DeliveryKey is the idempotency key of one delivery: stable over attempts,

@@ -86,6 +86,7 @@ func TestAddressHashIsOfTheAddressAlone(t *testing.T) {
 		a, b    notify.Target
 	}{
 		{notify.Email, notify.Target{Email: &notify.EmailAddress{Address: "a@b.c"}}, notify.Target{Email: &notify.EmailAddress{Address: "a@b.c", Name: "A"}}},
+		{notify.Email, notify.Target{Email: &notify.EmailAddress{Address: "ana@example.com"}}, notify.Target{Email: &notify.EmailAddress{Address: "Ana@EXAMPLE.Com"}}},
 		{
 			notify.Webhook,
 			notify.Target{Webhook: &notify.WebhookTarget{URL: "https://b.c"}},
@@ -148,4 +149,46 @@ func TestDeliveryKeysAreDistinct(t *testing.T) {
 			t.Fatalf("%+v and %+v: the same key: %t", a, b, same)
 		}
 	})
+}
+
+func TestCaseMattersBeyondTheASCIILettersOfEmailAddresses(t *testing.T) {
+	for _, pair := range [][2]notify.Target{
+		{{Email: &notify.EmailAddress{Address: "jörg@example.com"}}, {Email: &notify.EmailAddress{Address: "jÖrg@example.com"}}},
+		{{Slack: &notify.SlackTarget{Channel: "c1"}}, {Slack: &notify.SlackTarget{Channel: "C1"}}},
+		{{Webhook: &notify.WebhookTarget{URL: "https://a.example/x"}}, {Webhook: &notify.WebhookTarget{URL: "https://a.example/X"}}},
+		{{Device: &notify.Device{Provider: "fcm", Token: "t"}}, {Device: &notify.Device{Provider: "fcm", Token: "T"}}},
+	} {
+		for _, c := range notify.Channels() {
+			if pair[0].Hash(c) == pair[1].Hash(c) {
+				t.Errorf("%s: %+v and %+v are one address", c, pair[0], pair[1])
+			}
+		}
+	}
+}
+
+func TestAnAddressIsValidWhereARequestMayNameIt(t *testing.T) {
+	to := reachable()
+	for _, c := range notify.Channels() {
+		for _, target := range to.Targets(c) {
+			for _, other := range notify.Channels() {
+				same := other == c || target.Phone != "" && (other == notify.SMS || other == notify.WhatsApp)
+				if target.Valid(other) != same {
+					t.Errorf("%+v on %s is valid: %t", target, other, !same)
+				}
+			}
+		}
+	}
+	for c, wrong := range map[notify.Channel][]notify.Target{
+		notify.SMS:     {{Phone: "14155550100"}, {}},
+		notify.Email:   {{Email: &notify.EmailAddress{Address: "ana"}}},
+		notify.Slack:   {{Slack: &notify.SlackTarget{}}, {Slack: &notify.SlackTarget{WebhookURL: "x"}}},
+		notify.Webhook: {{Webhook: &notify.WebhookTarget{URL: "x"}}},
+		notify.Push:    {{Device: &notify.Device{Provider: "fcm"}}, {Device: &notify.Device{Provider: "webpush", Endpoint: "x"}}},
+	} {
+		for _, target := range wrong {
+			if target.Valid(c) {
+				t.Errorf("%+v is valid on %s", target, c)
+			}
+		}
+	}
 }

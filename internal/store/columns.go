@@ -116,21 +116,3 @@ func queueWaitDeletes(b *pgx.Batch, results []*Result) {
 	}
 	b.Queue(deleteWaits, k.ids, k.step, k.target, k.turn)
 }
-
-func queueSuppressions(b *pgx.Batch, list []*Suppression) {
-	if len(list) == 0 {
-		return
-	}
-	var (
-		project, channel, reason, source []string
-		address                          [][]byte
-		at                               []time.Time
-		until                            []*time.Time
-	)
-	for _, s := range list {
-		project, channel, address = append(project, s.Project), append(channel, string(s.Channel)), append(address, s.Address[:])
-		reason, source = append(reason, s.Reason), append(source, s.Source)
-		at, until = append(at, s.At), append(until, null(s.Until))
-	}
-	b.Queue(insertSuppressions, project, channel, address, reason, source, at, until)
-}

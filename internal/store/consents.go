@@ -28,9 +28,6 @@ type Consent struct {
 	At     time.Time
 }
 
-// ReasonStop is the reason of suppressions that a start of the same person lifts.
-const ReasonStop = "stop"
-
 // A person who stops is heard by every project that wrote to the address, whoever
 // it was for. What bars the address for a while becomes a bar for good.
 const stopAddress = `
@@ -41,18 +38,20 @@ with concerned (project, address) as (
   union select d.project, d.address from dispatcher.deliveries d
   where d.notification_id = $4 and d.step = $5 and d.target = $6 and d.channel = $2
     and (cardinality($3::text[]) = 0 or d.project = any($3::text[]))
-)
-insert into dispatcher.suppressions as s (project, channel, address, reason, source, created_at)
-select project, $2, address, $7, $8, $9 from concerned order by project, address
-on conflict (project, channel, address) do update set
-  reason = excluded.reason, source = excluded.source, created_at = excluded.created_at, until = null
-where s.until is not null`
+), r (project, channel, address, reason, source, at, until, by_whom, why) as (
+  select project, $2::text, address, $7::text, $8::text, $9::timestamptz, null::timestamptz, '', '' from concerned
+)` + keepSuppressions
 
 // A start lifts what a stop to the same account put there, and nothing else.
 const startAddress = `
-delete from dispatcher.suppressions s
-where s.channel = $2 and s.reason = $4 and s.source = $5
-  and (cardinality($3::text[]) = 0 or s.project = any($3::text[])) and s.address = $1`
+with lifted as (
+  delete from dispatcher.suppressions s
+  where s.channel = $2 and s.reason = $4 and s.source = $5
+    and (cardinality($3::text[]) = 0 or s.project = any($3::text[])) and s.address = $1
+  returning s.*
+)
+insert into dispatcher.suppression_events (at, project, channel, address, action, reason, source, why, until)
+select $6, project, channel, address, 'lifted', reason, source, 'start', until from lifted`
 
 // AddConsents keeps what people said, in this order, all or none. It is in force
 // for every claim that begins after it returned.
@@ -85,7 +84,7 @@ func addConsent(ctx context.Context, tx pgx.Tx, c *Consent) error {
 		_, err = tx.Exec(ctx, stopAddress, address, string(c.Channel), projects, nullID(c.Delivery.Notification), c.Delivery.Step, c.Delivery.Target,
 			c.Reason, c.Account, c.At)
 	} else if address != nil {
-		_, err = tx.Exec(ctx, startAddress, address, string(c.Channel), projects, ReasonStop, c.Account)
+		_, err = tx.Exec(ctx, startAddress, address, string(c.Channel), projects, ReasonStop, c.Account, c.At)
 	}
 	return err
 }

@@ -31,6 +31,8 @@ type Correction struct {
 	// Receipts and Suppress are as in [Result], and written in any case.
 	Receipts []uuid.UUID
 	Suppress *Suppression
+	// Strike, if not nil, counts against the address if the delivery is corrected.
+	Strike *Strike
 }
 
 const correctDelivery = `
@@ -69,6 +71,9 @@ func (s *Store) Correct(ctx context.Context, c Correction, now time.Time) (corre
 			return err
 		}
 		corrected = true
+		if c.Strike != nil {
+			queueStrikes(b, []*Strike{c.Strike})
+		}
 		events := []Event{{At: now, ID: c.DeliveryID, Project: project, Type: EventCorrected, Because: string(c.Status)}}
 		if c.Supersedes {
 			further, err := supersede(ctx, tx, b, c.DeliveryID, project, now)

@@ -148,6 +148,10 @@ func filled(t *testing.T, notifications int) (plain, traced *db, tr *tracer) {
 	d.exec(`insert into dispatcher.api_keys select gen_random_uuid(), 'p' || i, '', decode(md5(i::text) || md5('x'), 'hex'), '', array['read'], now() from generate_series(1, 20000) i`)
 	d.exec(`insert into dispatcher.marks select id, now() from dispatcher.notifications limit 5000`)
 	d.exec(`insert into dispatcher.suppressions select 'project-' || i % 20, 'sms', decode(md5('s' || i), 'hex'), '', '', now() from generate_series(1, 20000) i`)
+	d.exec(`insert into dispatcher.suppression_events (at, project, channel, address, action, reason, source)
+		select now(), project, channel, address, 'added', reason, source from dispatcher.suppressions`)
+	d.exec(`insert into dispatcher.address_strikes (first_at, last_at, strikes, project, channel, address)
+		select now(), now(), 1, project, channel, address from dispatcher.suppressions`)
 	d.exec(`update dispatcher.attempts set provider_message_id = 'SM' || md5(notification_id::text)`)
 	d.exec(`insert into dispatcher.receipts (id, notification_id, step, target, attempt, account, subject, message_id, status, received_at, look_at, applied_at)
 		select gen_random_uuid(), notification_id, step, target, id, account, provider_message_id, provider_message_id, 'delivered', started_at, started_at, started_at
@@ -171,7 +175,7 @@ func (insertedQueue) Insert(_ context.Context, _ pgx.Tx, e []store.Envelope) ([]
 // them from end to end takes the longer the longer the service runs.
 var big = []string{
 	"notifications", "deliveries", "waits", "attempts", "events", "suppressions", "idempotency_keys", "api_keys", "river_job", "marks",
-	"receipts",
+	"receipts", "suppression_events", "address_strikes",
 }
 
 var seqScan = regexp.MustCompile(`Seq Scan on (?:dispatcher\.)?(\w+)`)
@@ -187,6 +191,7 @@ func TestNoStatementReadsABigTableFromEndToEnd(t *testing.T) {
 	joined := after0(first, store.After{Status: notify.Waiting})
 	joined.Join, joined.Wait, joined.Waited = true, waitOf(first, notify.WaitBackoff, now()), true
 	joined.Suppress = &store.Suppression{Project: "p", Channel: notify.SMS, Address: first.Address, At: now()}
+	joined.Strike = &store.Strike{Project: "p", Channel: notify.SMS, Address: first.Address, Account: "main", At: now()}
 	joined.Attempt = &store.Attempt{ID: uuid.New(), N: 1, StartedAt: now(), Account: "a", Outcome: notify.Throttled}
 	late := joined
 	attempt := *joined.Attempt
@@ -237,6 +242,22 @@ func TestNoStatementReadsABigTableFromEndToEnd(t *testing.T) {
 		start := stop
 		start.Stop = false
 		must(nil, d.AddConsents(t.Context(), []store.Consent{stop, start}))
+		for _, adapt := range []func(*store.SuppressionFilter){
+			func(*store.SuppressionFilter) {},
+			func(f *store.SuppressionFilter) { f.Addresses = [][16]byte{first.Address} },
+			func(f *store.SuppressionFilter) { f.Channel, f.Addresses = notify.SMS, [][16]byte{first.Address} },
+			func(f *store.SuppressionFilter) { f.Before = &store.Suppression{At: now(), Channel: notify.SMS} },
+		} {
+			f := store.SuppressionFilter{Project: "project-3", Limit: 50}
+			adapt(&f)
+			must(d.Suppressions(t.Context(), f))
+			must(d.SuppressionHistory(t.Context(), f, 0))
+			must(d.SuppressionHistory(t.Context(), f, 1000))
+		}
+		address := store.Address{Channel: notify.SMS, Hash: first.Address}
+		must(d.Suppressed(t.Context(), "p", []store.Address{address}))
+		must(nil, d.Suppress(t.Context(), []store.Suppression{{Project: "p", Channel: notify.SMS, Address: first.Address, At: now()}}))
+		must(nil, d.Lift(t.Context(), "p", address, "ana", "why", now()))
 		must(d.DeadNodes(t.Context()))
 		must(d.DeadWork(t.Context(), uuid.New()))
 		must(d.Bury(t.Context(), d.node))

@@ -37,6 +37,8 @@ type Result struct {
 	Events []Event
 	// Suppress, if not nil, puts the address on the suppression list.
 	Suppress *Suppression
+	// Strike, if not nil, counts against the address.
+	Strike *Strike
 	// Receipts are those that it was decided from, which are applied with it.
 	Receipts []uuid.UUID
 }
@@ -51,17 +53,6 @@ type After struct {
 	Crashes    int
 	Repeats    int
 	FinishedAt time.Time // set when Final
-}
-
-// Suppression is an address that may not be written to.
-type Suppression struct {
-	Project string
-	Channel notify.Channel
-	Address [16]byte
-	Reason  string
-	Source  string
-	At      time.Time
-	Until   time.Time // zero for good
 }
 
 // Fate says what became of a [Result].
@@ -126,15 +117,6 @@ const deleteWaits = `
 delete from dispatcher.waits w
 using unnest($1::uuid[], $2::int2[], $3::int2[], $4::int4[]) as k (id, step, target, turn)
 where w.notification_id = k.id and w.step = k.step and w.target = k.target and w.turn <= k.turn`
-
-const insertSuppressions = `
-insert into dispatcher.suppressions as s (project, channel, address, reason, source, created_at, until)
-select distinct on (project, channel, address) * from unnest($1::text[], $2::text[], $3::bytea[], $4::text[], $5::text[],
-  $6::timestamptz[], $7::timestamptz[]) as r (project, channel, address, reason, source, created_at, until)
-order by project, channel, address
-on conflict (project, channel, address) do update set
-  reason = excluded.reason, source = excluded.source, created_at = excluded.created_at, until = excluded.until
-where s.until is not null and (excluded.until is null or excluded.until > s.until)`
 
 // Record writes results in one transaction. No two of them may name the same
 // delivery. A result whose turn is no longer the row's is [Late]: its attempt is
@@ -221,6 +203,7 @@ func (s *Store) move(ctx context.Context, tx pgx.Tx, results []Result, fates []F
 	var starts []Start
 	var waits []Wait
 	var suppressions []*Suppression
+	var strikes []*Strike
 	var waited []*Result
 	var receipts []uuid.UUID
 	for _, r := range moved {
@@ -235,6 +218,9 @@ func (s *Store) move(ctx context.Context, tx pgx.Tx, results []Result, fates []F
 		if r.Suppress != nil {
 			suppressions = append(suppressions, r.Suppress)
 		}
+		if r.Strike != nil {
+			strikes = append(strikes, r.Strike)
+		}
 	}
 	starts, w.events = append(starts, joined.Next...), append(w.events, joined.Events...)
 	p := newPack()
@@ -244,6 +230,7 @@ func (s *Store) move(ctx context.Context, tx pgx.Tx, results []Result, fates []F
 	}
 	queueWaits(w.rows, waits)
 	queueWaitDeletes(w.rows, waited)
+	queueStrikes(w.rows, strikes)
 	queueSuppressions(w.rows, suppressions)
 	queueApplied(w.rows, receipts)
 	queueInserts(w.rows, starts)

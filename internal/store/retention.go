@@ -53,8 +53,22 @@ delete from dispatcher.batches where (project, key) in (
   for update skip locked)`
 
 const deleteSuppressions = `
-delete from dispatcher.suppressions where (project, channel, address) in (
-  select project, channel, address from dispatcher.suppressions where until < $1 limit $2 for update skip locked)`
+with gone as (
+  delete from dispatcher.suppressions where (project, channel, address) in (
+    select project, channel, address from dispatcher.suppressions where until < $1 limit $2 for update skip locked)
+  returning *
+)
+insert into dispatcher.suppression_events (at, project, channel, address, action, reason, source, until)
+select until, project, channel, address, 'expired', reason, source, until from gone`
+
+const deleteSuppressionEvents = `
+delete from dispatcher.suppression_events where id in (
+  select id from dispatcher.suppression_events where at < $1 order by at limit $2 for update skip locked)`
+
+const deleteStrikes = `
+delete from dispatcher.address_strikes where (project, channel, address) in (
+  select project, channel, address from dispatcher.address_strikes where last_at < $1 order by last_at limit $2
+  for update skip locked)`
 
 const deleteKeys = `
 delete from dispatcher.idempotency_keys where (project, route, key) in (
@@ -73,9 +87,10 @@ delete from dispatcher.receipts where id in (
 
 // Expire deletes, each at most batch rows at a time: notifications that ended
 // before the given instant with all that belongs to them, and idempotency keys,
-// batches and suppressions past their time, and receipts that were parked for a
-// week. It never touches a notification that has not
-// ended. deleted counts all of them; more says that there may be more to delete.
+// batches and suppressions past their time, receipts that were parked for a week,
+// strikes that count no longer, and changes of the suppression list as old as
+// notifications that go. It never touches a notification that has not ended.
+// deleted counts all of them; more says that there may be more to delete.
 func (s *Store) Expire(ctx context.Context, endedBefore, now time.Time, batch int) (deleted int64, more bool, err error) {
 	for _, step := range []struct {
 		sql  string
@@ -85,6 +100,8 @@ func (s *Store) Expire(ctx context.Context, endedBefore, now time.Time, batch in
 		{deleteWebhookEvents, []any{endedBefore}},
 		{deleteKeys, []any{now, batch}},
 		{deleteSuppressions, []any{now, batch}},
+		{deleteSuppressionEvents, []any{endedBefore, batch}},
+		{deleteStrikes, []any{now.Add(-strikesKept), batch}},
 		{deleteBatches, []any{now, batch}},
 		{deleteParked, []any{now.Add(-parkedFor), batch}},
 	} {

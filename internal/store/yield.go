@@ -125,6 +125,8 @@ with free as materialized (
 )
 select n.id from dispatcher.notifications n where n.id = any($1) and not exists (select from free f where f.id = n.id)`
 
+	// What is known of an address is two rows: its entry on the list, and what counts
+	// against it.
 	lockedSuppressions = `
 with k as materialized (
   select distinct project, channel, address from unnest($1::text[], $2::text[], $3::bytea[]) as k (project, channel, address)
@@ -134,9 +136,19 @@ with k as materialized (
 )
 select s.project, s.channel, s.address from k join dispatcher.suppressions s using (project, channel, address)
 where not exists (select from free f where f.project = s.project and f.channel = s.channel and f.address = s.address)`
+
+	lockedStrikes = `
+with k as materialized (
+  select distinct project, channel, address from unnest($1::text[], $2::text[], $3::bytea[]) as k (project, channel, address)
+), free as materialized (
+  select s.project, s.channel, s.address from k join dispatcher.address_strikes s using (project, channel, address)
+  for no key update of s skip locked
+)
+select s.project, s.channel, s.address from k join dispatcher.address_strikes s using (project, channel, address)
+where not exists (select from free f where f.project = s.project and f.channel = s.channel and f.address = s.address)`
 )
 
-type suppressionKey struct {
+type addressKey struct {
 	project, channel string
 	address          [16]byte
 }
@@ -145,11 +157,11 @@ type suppressionKey struct {
 type lockedRows struct {
 	deliveries    map[DeliveryID]bool // or their wait or attempt
 	notifications map[uuid.UUID]bool
-	suppressions  map[suppressionKey]bool
+	addresses     map[addressKey]bool // their suppression or strikes
 }
 
 func (h *lockedRows) any() bool {
-	return len(h.deliveries)+len(h.notifications)+len(h.suppressions) > 0
+	return len(h.deliveries)+len(h.notifications)+len(h.addresses) > 0
 }
 
 // touchedBy reports whether a result cannot be written without one of them.
@@ -162,18 +174,22 @@ func (h *lockedRows) touchedBy(r *Result) bool {
 			return true
 		}
 	}
-	s := r.Suppress
-	return s != nil && h.suppressions[suppressionKey{s.Project, string(s.Channel), s.Address}]
+	if s := r.Suppress; s != nil && h.addresses[addressKey{s.Project, string(s.Channel), s.Address}] {
+		return true
+	}
+	k := r.Strike
+	return k != nil && h.addresses[addressKey{k.Project, string(k.Channel), k.Address}]
 }
 
 // lockRows locks every row that results touch, as far as nobody else has, and
 // returns those that somebody has.
 func lockRows(ctx context.Context, tx pgx.Tx, results []Result) (lockedRows, error) {
-	locked := lockedRows{map[DeliveryID]bool{}, map[uuid.UUID]bool{}, map[suppressionKey]bool{}}
+	locked := lockedRows{map[DeliveryID]bool{}, map[uuid.UUID]bool{}, map[addressKey]bool{}}
 	var moved, next, attempts keys
 	var joins []uuid.UUID
 	var project, channel []string
 	var address [][]byte
+	struck := false
 	for i := range results {
 		r := &results[i]
 		moved.add(r.DeliveryID, r.Turn)
@@ -188,6 +204,10 @@ func lockRows(ctx context.Context, tx pgx.Tx, results []Result) (lockedRows, err
 		}
 		if s := r.Suppress; s != nil {
 			project, channel, address = append(project, s.Project), append(channel, string(s.Channel)), append(address, s.Address[:])
+		}
+		if k := r.Strike; k != nil {
+			project, channel, address = append(project, k.Project), append(channel, string(k.Channel)), append(address, k.Address[:])
+			struck = true
 		}
 	}
 	b := &pgx.Batch{}
@@ -213,16 +233,20 @@ func lockRows(ctx context.Context, tx pgx.Tx, results []Result) (lockedRows, err
 		b.Queue(lockedDeliveries, next.ids, next.step, next.target).Query(delivery)
 	}
 	if len(project) > 0 {
-		var k suppressionKey
+		var k addressKey
 		var hash []byte
-		b.Queue(lockedSuppressions, project, channel, address).Query(func(rows pgx.Rows) error {
+		away := func(rows pgx.Rows) error {
 			_, err := pgx.ForEachRow(rows, []any{&k.project, &k.channel, &hash}, func() error {
 				copy(k.address[:], hash)
-				locked.suppressions[k] = true
+				locked.addresses[k] = true
 				return nil
 			})
 			return err
-		})
+		}
+		if struck {
+			b.Queue(lockedStrikes, project, channel, address).Query(away)
+		}
+		b.Queue(lockedSuppressions, project, channel, address).Query(away)
 	}
 	return locked, send(ctx, tx, b)
 }

@@ -94,6 +94,14 @@ func TestALockedRowDelaysOnlyTheResultThatNeedsIt(t *testing.T) {
 			},
 			adapt: suppress,
 		},
+		"its address's strikes": {
+			lock: func(store.Delivery) string {
+				return "update dispatcher.address_strikes set strikes = 2"
+			},
+			adapt: func(d store.Delivery, r *store.Result) {
+				r.Strike = &store.Strike{Project: d.Project, Channel: d.Channel, Address: d.Address, Account: "main", At: now()}
+			},
+		},
 		"what follows it": {
 			lock: func(d store.Delivery) string {
 				return "select from dispatcher.deliveries where notification_id = " + quoted(d) + " and step = 1 for update"
@@ -116,6 +124,7 @@ func TestALockedRowDelaysOnlyTheResultThatNeedsIt(t *testing.T) {
 			d.exec(`insert into dispatcher.waits select notification_id, step, target, turn, 2, false, now(), now(), now(), project, channel, 'receipt'
 				from dispatcher.deliveries where notification_id = $1 and step = 0`, bound.Notification.ID)
 			d.exec(`insert into dispatcher.suppressions values ('default', 'sms', $1, 'r', 's', now(), now())`, bound.Address[:])
+			d.exec(`insert into dispatcher.address_strikes values (now(), now(), 1, 'default', 'sms', $1)`, bound.Address[:])
 			results := []store.Result{outcome(free, notify.Accepted, sent), outcome(bound, notify.Accepted, sent)}
 			if name == "its attempt" {
 				d.exec(`insert into dispatcher.attempts (notification_id, step, target, turn, n, duration_us, started_at, id, node, account, outcome)
