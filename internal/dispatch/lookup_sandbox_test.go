@@ -46,7 +46,8 @@ func TestATextThatTwilioTookWithoutAnAnswerIsFoundAndNotRepeated(t *testing.T) {
 	id := n.accept(t, notification(both, step(notify.SMS), step(notify.Email)))
 	n.waiting(t, id, notify.WaitReconcile)
 	n.pass(t)
-	status, r := n.final(t, id)
+	r := n.waiting(t, id, notify.WaitReceipt)
+	status, _ := r.Overall()
 	calls := twilio.Messages(sandbox.Filter{Provider: "twilio"})
 	if status != notify.Sent || len(calls) != 1 || len(email.sent()) != 0 {
 		t.Fatalf("status %s after %d sms and %d email calls", status, len(calls), len(email.sent()))
@@ -66,7 +67,8 @@ func TestATextThatTwilioNeverTookIsSentOnceMoreWithoutDoubt(t *testing.T) {
 	n.pass(t) // too soon for Twilio to be sure
 	n.until(t, id, "waiting again", func(r record) bool { return len(r.Waits) == 1 && r.Waits[0].Turn > turn })
 	n.age(t, 35*time.Second)
-	status, r := n.final(t, id)
+	r := n.waiting(t, id, notify.WaitReceipt)
+	status, _ := r.Overall()
 	calls := twilio.Messages(sandbox.Filter{Provider: "twilio"})
 	if status != notify.Sent || len(calls) != 2 || calls[0].Answer.Accepted || !calls[1].Answer.Accepted || len(email.sent()) != 0 {
 		t.Fatalf("status %s after the calls %+v and %d email calls", status, calls, len(email.sent()))

@@ -210,7 +210,7 @@ const readDeliveries = `select ` + deliveryColumnsOfD + `
 from dispatcher.deliveries d where d.notification_id = any($1) order by d.notification_id, d.step, d.target`
 
 const readWaits = `
-select notification_id, step, target, turn, project, channel, priority, reason, scope, held, since, until, due
+select notification_id, step, target, turn, project, channel, priority, reason, scope, held, since, until, due, ask_at
 from dispatcher.waits where notification_id = any($1) order by notification_id, step, target`
 
 const readAttempts = `
@@ -329,8 +329,10 @@ func scanDelivery(row pgx.CollectableRow) (Delivery, error) {
 
 func scanWait(row pgx.CollectableRow) (Wait, error) {
 	var w Wait
+	var ask *time.Time
 	err := row.Scan(&w.Notification, &w.Step, &w.Target, &w.Turn, &w.Project, &w.Channel, &w.Priority, &w.Reason, &w.Scope, &w.Held, &w.Since,
-		&w.Until, &w.Due)
+		&w.Until, &w.Due, &ask)
+	w.AskAt = zero(ask)
 	return w, err
 }
 
