@@ -135,7 +135,7 @@ func (d *Dispatcher) apply(ctx context.Context, h *store.Record, delivery store.
 			d.panicked(ctx, delivery.DeliveryID, p)
 		}
 	}()
-	now := d.cfg.Now()
+	now := d.now()
 	evidence := fallback.Weigh(callsOf(h, &delivery))
 	ids, suppress := make([]uuid.UUID, len(fresh)), suppressionBy(&delivery, fresh, now)
 	for i := range fresh {
@@ -160,6 +160,7 @@ func (d *Dispatcher) apply(ctx context.Context, h *store.Record, delivery store.
 			d.received(h, fresh)
 		case store.Late:
 			all.missed(delivery.DeliveryID)
+		default: // they come again
 		}
 	case evidence.Status == notify.Failed && delivery.ClaimedBy != uuid.Nil && !taken(delivery.Status):
 		// A later call is under way. What it comes to decides what this one means, so
@@ -179,9 +180,12 @@ func (d *Dispatcher) correct(ctx context.Context, h *store.Record, delivery *sto
 	}
 	if e.Status == notify.Failed {
 		c.Because = fallback.Undelivered(e.Kind)
+		if fallback.Unreachable(c.Because) {
+			c.Strike = strikeOf(delivery, d.now())
+		}
 	}
 	c.Supersedes = supersedes(&h.Notification, delivery, e.Status)
-	if _, err := d.store.Correct(ctx, c, d.cfg.Now()); err != nil {
+	if _, err := d.store.Correct(ctx, c, d.now()); err != nil {
 		all.fail(err)
 		return
 	}

@@ -169,7 +169,7 @@ func TestADeliveryThatIsReportedBeforeTheAnswerStays(t *testing.T) {
 				t.Errorf("before the answer: status %s, attempts %+v", status, a)
 			}
 			shut.open()
-			r = n.until(t, id, "answered", func(r record) bool { return answer == notify.Unknown || r.Attempts[0].Outcome == answer })
+			n.until(t, id, "answered", func(r record) bool { return answer == notify.Unknown || r.Attempts[0].Outcome == answer })
 			eventually(t, "the job is done", func() bool {
 				return n.count(t, "select count(*) from dispatcher.river_job where state <> 'completed'") == 0
 			})
@@ -452,6 +452,38 @@ func TestAFailedReceiptCanSuppressTheAddress(t *testing.T) {
 	n.final(t, id)
 	if status, _ := n.final(t, n.accept(t, notification(both, step(notify.SMS)))); status != notify.Blocked || len(sms.sent()) != 1 {
 		t.Errorf("status %s after %d calls", status, len(sms.sent()))
+	}
+}
+
+func TestAnEndThatCouldNotReachTheAddressIsAStrike(t *testing.T) {
+	t.Parallel()
+	sms, email := newReported(notify.SMS, accepts), newScript(notify.Email, always(notify.RecipientUnavailable))
+	n := single(t, account(sms), account(email))
+	strikes := func(c notify.Channel) int {
+		t.Helper()
+		return n.count(t, "select coalesce(sum(strikes), 0) from dispatcher.address_strikes where channel = '"+string(c)+"'")
+	}
+	once := step(notify.Email)
+	once.Attempts = 1
+	n.final(t, n.accept(t, notification(both, once)))
+	if got := strikes(notify.Email); got != 1 {
+		t.Errorf("%d strikes after a call, want 1", got)
+	}
+	id := n.accept(t, notification(both, step(notify.SMS)))
+	r := receipt(smsMain, sms.refs(t, 1)[0], notify.Failed)
+	r.Outcome = notify.RecipientUnavailable
+	n.hears(t, r)
+	n.until(t, id, "the receipt", func(r store.Record) bool { return r.Deliveries[0].Status == notify.Failed })
+	if got := strikes(notify.SMS); got != 1 {
+		t.Errorf("%d strikes after a failed receipt, want 1", got)
+	}
+	id = n.accept(t, notification(both, step(notify.SMS)))
+	r = receipt(smsMain, sms.refs(t, 2)[1], notify.Failed)
+	r.Outcome = notify.MessageRejected
+	n.hears(t, r)
+	n.until(t, id, "the other receipt", func(r store.Record) bool { return r.Deliveries[0].Status == notify.Failed })
+	if got := strikes(notify.SMS); got != 1 {
+		t.Errorf("%d strikes after a receipt that blames the message, want 1", got)
 	}
 }
 

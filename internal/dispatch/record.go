@@ -90,7 +90,7 @@ func plainest(r store.Result) store.Result {
 		w.Scope = ""
 		r.Wait = &w
 	}
-	r.Suppress = nil
+	r.Suppress, r.Strike = nil, nil
 	return r
 }
 

@@ -59,6 +59,11 @@ func (o outcome) suppression(d *store.Delivery, now time.Time) *store.Suppressio
 	return s
 }
 
+// strikeOf is what counts against the address of a delivery that could not reach it.
+func strikeOf(d *store.Delivery, now time.Time) *store.Strike {
+	return &store.Strike{Project: d.Project, Channel: d.Channel, Address: d.Address, Account: d.Account, At: now}
+}
+
 // stateOf is the part of a delivery that decisions are made from.
 func stateOf(d *store.Delivery) fallback.State {
 	return fallback.State{
@@ -91,6 +96,9 @@ func (d *Dispatcher) result(n *notify.Notification, delivery store.Delivery, f f
 	switch {
 	case f.Final:
 		r.After.FinishedAt = now
+		if !taken(f.Status) && fallback.Unreachable(f.Because) {
+			r.Strike = strikeOf(&delivery, now)
+		}
 	case f.Requeue:
 		w = fallback.Wait{Reason: notify.WaitBackoff, Due: now}
 		r.After.Status = notify.Waiting

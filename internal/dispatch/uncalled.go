@@ -100,7 +100,7 @@ func (d *Dispatcher) unclaimed(ctx context.Context, item store.Item) bool {
 		case err != nil:
 			d.log.WarnContext(ctx, "cannot read why a claim was refused", idOf(l.delivery.DeliveryID), slog.Any("error", err))
 		case bar.Suppressed:
-			return fallback.Decide(s, p, fallback.Outcome{Kind: notify.Suppressed}, now)
+			return fallback.Decide(s, p, fallback.Outcome{Kind: notify.Suppressed, Reason: bar.Reason}, now)
 		case bar.Canceling:
 			f := fallback.Decide(s, p, fallback.Outcome{Kind: notify.NotAttempted}, now)
 			f.Wait.Due = now.Add(cancelPause) // the cancel ends it; until then no claim is given

@@ -195,7 +195,7 @@ func TestASuppressedAddressIsNotCalled(t *testing.T) {
 	n.exec(t, `insert into dispatcher.suppressions (project, channel, address, reason, source, created_at)
 		values ('default', 'sms', $1, 'test', 'test', now())`, hash[:])
 	_, r := n.final(t, n.accept(t, notification(both, step(notify.SMS), step(notify.Email))))
-	if d := r.Deliveries[0]; d.Status != notify.Blocked || d.Because != "suppressed" || d.Attempts != 0 || len(sms.sent()) != 0 || len(email.sent()) != 1 {
+	if d := r.Deliveries[0]; d.Status != notify.Blocked || d.Because != "suppressed: test" || r.Deliveries[1].StartedWhy != "fallback: suppressed: test" || d.Attempts != 0 || len(sms.sent()) != 0 || len(email.sent()) != 1 {
 		t.Errorf("delivery %+v", d)
 	}
 	alone := n.accept(t, notification(both, step(notify.SMS)))

@@ -123,6 +123,7 @@ func TestOutcomes(t *testing.T) {
 		{"an instant beyond the last step is overdue then", situation{last: true}, fallback.Outcome{Kind: notify.Throttled, RetryAfter: time.Hour}, "waiting, throttled 2m0s (throttled) T+1"},
 		{"the last step waits for the account's repair", situation{last: true, state: allDay}, fallback.Outcome{Kind: notify.AccountRejected}, "waiting, account_rejected 5m0s (account_rejected)"},
 		{"a suppression found before the call uses no attempt", situation{state: is(notify.Queued)}, fallback.Outcome{Kind: notify.Suppressed}, "suppressed, the end (suppressed), next"},
+		{"why an address is barred is told", situation{state: is(notify.Queued)}, fallback.Outcome{Kind: notify.Suppressed, Reason: "stop"}, "suppressed, the end (suppressed: stop), next"},
 		{"an outcome of no kind is a failure", situation{}, fallback.Outcome{}, "failed, the end, next"},
 	}
 	for _, tt := range tests {

@@ -21,6 +21,7 @@ type Outcome struct {
 	RetryAfter time.Duration
 	Scope      string // what a wait for it is held by
 	Crashed    bool   // Unknown because the worker died
+	Reason     string // of Suppressed, why the address is barred; empty where the provider did not say
 }
 
 // Decision is what happens next. Exactly one of Final, Wait.Reason and Requeue
@@ -85,6 +86,9 @@ func Decide(s State, p Policy, o Outcome, now time.Time) Decision {
 		}
 		return d.end(notify.Failed, because)
 	case notify.Suppressed:
+		if o.Reason != "" {
+			because += ": " + o.Reason
+		}
 		return d.end(notify.Blocked, because)
 	case notify.Expired:
 		return d.lapse(because, now)

@@ -1,6 +1,7 @@
 package fallback
 
 import (
+	"strings"
 	"time"
 
 	"github.com/notification-dispatcher/dispatcher/internal/notify"
@@ -94,6 +95,12 @@ func Undelivered(kind notify.Outcome) string {
 		return BecauseUndelivered
 	}
 	return BecauseUndelivered + ": " + string(kind)
+}
+
+// Unreachable reports whether a delivery that did not succeed and ended because of
+// this ended since its address could not be reached: now, that is, not for good.
+func Unreachable(because string) bool {
+	return because == string(notify.RecipientUnavailable) || strings.HasSuffix(because, ": "+string(notify.RecipientUnavailable))
 }
 
 // inFlight is the attempt that a call uses up whose answer has not come yet.

@@ -52,6 +52,7 @@ type plannedStep struct {
 	Accounts      []accountView `json:"accounts" doc:"Those that would be called, with breaker and gate as they are now."`
 	Passed        []passedView  `json:"passed_over,omitempty" doc:"Accounts that would come before those and are passed over."`
 	Held          []string      `json:"held,omitempty" doc:"What may not be called now although its account may: a sender, a host, a conversation."`
+	Suppressed    []plannedBar  `json:"suppressed,omitempty" doc:"Addresses that may not be written to: nothing is sent to them, and where all of the step are, it is passed over."`
 	Paused        bool          `json:"paused,omitzero" doc:"An operator has stopped the channel."`
 	EarliestCall  *time.Time    `json:"earliest_call" doc:"When a call may start, if every step before fails at once; null while nobody knows."`
 	LatestStart   time.Time     `json:"latest_start" doc:"When the step begins at the latest, if those before it take all of their time."`
@@ -64,6 +65,12 @@ type passedView struct {
 	Account string     `json:"account"`
 	Because string     `json:"because" enum:"breaker_open,throttled,paused,capacity,returning,probe" doc:"returning: its calls come back little by little. probe: its breaker waits for a message that is not critical to be tried with."`
 	Until   *time.Time `json:"until" doc:"When that may end; null where nobody knows."`
+}
+
+type plannedBar struct {
+	Target int        `json:"target" doc:"The address's place among those of the step, from 0."`
+	Reason string     `json:"reason" example:"stop" doc:"Why, as GET /v1/suppressions says it."`
+	Until  *time.Time `json:"until" doc:"When that ends; null for never."`
 }
 
 type previewView struct {
@@ -81,6 +88,10 @@ func (a *API) planned(ctx context.Context, n *notify.Notification) (*createOutpu
 	if err != nil {
 		return nil, a.storeProblem(ctx, err)
 	}
+	bars, err := a.bars(ctx, n)
+	if err != nil {
+		return nil, a.storeProblem(ctx, err)
+	}
 	v := planView{
 		Acceptable: true, Priority: n.Priority, Mode: n.Mode, SendAt: n.SendAt.UTC(), ExpiresAt: n.ExpiresAt.UTC(),
 		Steps: make([]plannedStep, len(n.Chain)),
@@ -89,6 +100,7 @@ func (a *API) planned(ctx context.Context, n *notify.Notification) (*createOutpu
 	due := &n.SendAt
 	for i, step := range a.plan.Plan(n) {
 		s := planStep(n.Chain[i], step, health, pauses, now)
+		s.Suppressed = barsOf(n, i, bars)
 		s.MaxObservable, _ = best(n.Chain[i].Channel, n.Chain[i].Account)
 		v.Acceptable = v.Acceptable && len(step.Problems) == 0
 		if !s.Paused {
@@ -104,6 +116,39 @@ func (a *API) planned(ctx context.Context, n *notify.Notification) (*createOutpu
 		return nil, a.internal(ctx, err)
 	}
 	return out, nil
+}
+
+// bars are the addresses of a notification that are suppressed.
+func (a *API) bars(ctx context.Context, n *notify.Notification) (map[store.Address]store.Suppression, error) {
+	if a.suppressions == nil {
+		return nil, nil
+	}
+	var addresses []store.Address
+	for _, step := range n.Chain {
+		for _, t := range n.To.Targets(step.Channel) {
+			addresses = append(addresses, store.Address{Channel: step.Channel, Hash: t.Hash(step.Channel)})
+		}
+	}
+	list, err := a.suppressions.Suppressed(ctx, n.Project, addresses)
+	if err != nil {
+		return nil, err
+	}
+	out := map[store.Address]store.Suppression{}
+	for _, s := range list {
+		out[store.Address{Channel: s.Channel, Hash: s.Address}] = s
+	}
+	return out, nil
+}
+
+func barsOf(n *notify.Notification, step int, bars map[store.Address]store.Suppression) []plannedBar {
+	var out []plannedBar
+	c := n.Chain[step].Channel
+	for i, t := range n.To.Targets(c) {
+		if s, ok := bars[store.Address{Channel: c, Hash: t.Hash(c)}]; ok {
+			out = append(out, plannedBar{Target: i, Reason: s.Reason, Until: utc(s.Until)})
+		}
+	}
+	return out
 }
 
 func planStep(step notify.Step, p PlannedStep, health []AccountHealth, pauses []store.Pause, now time.Time) plannedStep {

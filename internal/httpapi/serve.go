@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
+	"path"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -23,7 +25,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set(requestIDHeader, id)
 	h.Set("X-Content-Type-Options", "nosniff")
-	if strings.HasPrefix(r.URL.Path, "/v1/") {
+	if strings.HasPrefix(r.URL.Path, apiPrefix) {
 		h.Set("Cache-Control", "no-store")
 	}
 	r = r.WithContext(context.WithValue(r.Context(), requestIDContext, id))
@@ -41,8 +43,26 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				slog.String("route", r.Pattern), slog.Int("status", rec.status), slog.Duration("duration", time.Since(start)))
 		}
 	}()
+	if crooked(r.URL) {
+		nothingHere().write(rec)
+		return
+	}
 	a.mux.ServeHTTP(rec, r)
 }
+
+// crooked reports whether a path of the API is one that the mux would answer with a
+// redirect to a cleaner one, as where an id is missing between two slashes. Whoever
+// follows it with a POST would do something else than was asked for.
+func crooked(u *url.URL) bool {
+	p := u.EscapedPath() // which is what the mux goes by
+	clean := path.Clean("/" + p)
+	if strings.HasSuffix(p, "/") && clean != "/" {
+		clean += "/"
+	}
+	return clean != p && (strings.HasPrefix(p, apiPrefix) || strings.HasPrefix(clean, apiPrefix))
+}
+
+const apiPrefix = "/v1/"
 
 // panicked answers for a handler that panicked, if it is not too late for that.
 func (a *API) panicked(rec *recorder, r *http.Request, id string, v any) {
@@ -88,11 +108,15 @@ func (a *API) unmatched(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if len(allow) == 0 || slices.Contains(allow, r.Method) {
-		newProblem(http.StatusNotFound, CodeNotFound, "There is nothing at this path.").write(w)
+		nothingHere().write(w)
 		return
 	}
 	newProblem(http.StatusMethodNotAllowed, CodeMethodNotAllowed, "This path has other methods, see Allow.").
 		with("Allow", strings.Join(allow, ", ")).write(w)
+}
+
+func nothingHere() *Problem {
+	return newProblem(http.StatusNotFound, CodeNotFound, "There is nothing at this path.")
 }
 
 // recorder notes the status of an answer.

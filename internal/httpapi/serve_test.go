@@ -145,3 +145,19 @@ func TestAcceptHeaders(t *testing.T) {
 		s.do(t, "GET", "/v1/keys", "", header{"Accept", accept}).problem(406, "not_acceptable")
 	}
 }
+
+func TestCrookedPathsAreNotFoundAndNotRedirected(t *testing.T) {
+	s := newService(t)
+	for _, target := range []string{
+		"/v1/notifications//ack", "/v1//notifications", "//v1/notifications", "/v1/notifications/./ack", "/v1/x/../notifications", "/v1/..", "/x/../v1/keys",
+	} {
+		for _, method := range []string{"POST", "GET"} {
+			s.do(t, method, target, "{}").problem(404, "not_found")
+		}
+	}
+	if s.writes != 0 {
+		t.Errorf("%d writes", s.writes)
+	}
+	s.do(t, "GET", "/v1/notifications/a%2F%2Fb", "").problem(404, "not_found")
+	s.do(t, "GET", "/v1/notifications?recipient=https://a.example//b/../c", "").want(200)
+}

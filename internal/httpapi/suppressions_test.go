@@ -223,3 +223,30 @@ func TestAProcessWithoutSuppressionsSaysSo(t *testing.T) {
 	s := newService(t)
 	s.do(t, "GET", "/v1/suppressions", "").problem(503, "unavailable")
 }
+
+func TestAPlanTellsWhichAddressesAreSuppressed(t *testing.T) {
+	t.Parallel()
+	s, _, acme, _ := overSuppressions(t)
+	s.do(t, "POST", "/v1/suppressions", barAna, acme).want(200)
+	s.do(t, "POST", "/v1/suppressions", `{"channel": "push", "recipient": "two", "why": "x", "until": "2999-01-01T00:00:00Z"}`, acme).want(200)
+	const body = `{"to": {"push": [{"provider": "fcm", "token": "one"}, {"provider": "fcm", "token": "two"}], "email": "ana@EXAMPLE.com", "sms": "+14155550100"},
+		"chain": [{"channel": "push"}, {"channel": "email"}, {"channel": "sms"}], "content": {"title": "t", "body": "b"}}`
+	var plan struct {
+		Steps []struct {
+			Suppressed []map[string]any `json:"suppressed"`
+		} `json:"steps"`
+	}
+	s.do(t, "POST", "/v1/notifications?plan=true", body, acme).want(200).into(&plan)
+	got := [][]map[string]any{}
+	for _, step := range plan.Steps {
+		got = append(got, step.Suppressed)
+	}
+	want := [][]map[string]any{
+		{{"target": 1.0, "reason": "manual", "until": "2999-01-01T00:00:00Z"}},
+		{{"target": 0.0, "reason": "manual", "until": nil}},
+		nil,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
