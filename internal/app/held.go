@@ -33,9 +33,9 @@ type heldWatch struct{ named map[string]time.Time }
 // news returns what the log has not said within heldAgain, at most heldLines of
 // it; the rest comes the next time. Scopes that no longer hold anything for too
 // long are forgotten.
-func (w *heldWatch) news(held []store.Held, now time.Time) []store.Held {
+func (w *heldWatch) news(held []store.Hold, now time.Time) []store.Hold {
 	still := make(map[string]time.Time, len(held))
-	var out []store.Held
+	var out []store.Hold
 	for _, h := range held {
 		at, named := w.named[h.Scope]
 		switch {

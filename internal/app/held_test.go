@@ -13,9 +13,9 @@ func TestAHeldScopeIsNamedOnceAndAgainAfterAnHour(t *testing.T) {
 	w := &heldWatch{}
 	check := func(what string, want int, scopes ...string) {
 		t.Helper()
-		var held []store.Held
+		var held []store.Hold
 		for _, s := range scopes {
-			held = append(held, store.Held{Scope: s})
+			held = append(held, store.Hold{Scope: s})
 		}
 		if got := w.news(held, at); len(got) != want {
 			t.Errorf("%s: %d are news, want %d", what, len(got), want)
@@ -33,9 +33,9 @@ func TestAHeldScopeIsNamedOnceAndAgainAfterAnHour(t *testing.T) {
 
 func TestManyHeldScopesAreNamedAFewAtATime(t *testing.T) {
 	w, now := &heldWatch{}, time.Now()
-	var held []store.Held
+	var held []store.Hold
 	for i := range heldLines + 5 {
-		held = append(held, store.Held{Scope: strconv.Itoa(i)})
+		held = append(held, store.Hold{Scope: strconv.Itoa(i)})
 	}
 	for _, want := range []int{heldLines, 5, 0} {
 		if got := w.news(held, now); len(got) != want {

@@ -33,7 +33,6 @@ func (d *Dispatcher) Accept(ctx context.Context, a store.Accept) (store.Accepted
 			row.Starts[i].Wait = &store.Wait{Reason: notify.WaitScheduled, Since: n.CreatedAt, Due: n.SendAt}
 		}
 	}
-	d.holdOver(row.Starts, n.CreatedAt)
 	reply, err := d.accepts.do(ctx, row)
 	if err != nil {
 		return store.Accepted{}, err
@@ -56,10 +55,10 @@ func (d *Dispatcher) flushAccepts(ctx context.Context, rows []store.Acceptance) 
 	return out, nil
 }
 
-// startsOf returns the deliveries of a step, one a target, that become due at
-// the given instant.
-func startsOf(r *Registry, n *notify.Notification, i int, why string, at time.Time) []store.Start {
-	step := n.Chain[i]
+// starts returns the deliveries of a step, one a target, that become due at the
+// given instant. Those that are due now and may not enter the queue yet have a wait.
+func (d *Dispatcher) starts(n *notify.Notification, i int, why string, at time.Time) []store.Start {
+	r, step := d.registry.Load(), n.Chain[i]
 	targets := n.To.Targets(step.Channel)
 	out := make([]store.Start, len(targets))
 	for j, target := range targets {
@@ -73,7 +72,13 @@ func startsOf(r *Registry, n *notify.Notification, i int, why string, at time.Ti
 			StartedAt: at, EndsAt: fallback.Ends(n, i, at), ExpiresAt: n.ExpiresAt,
 		}
 		delivery.Scopes = r.scopes(step.Channel, n.Project, step.Account, target)
-		out[j] = store.Start{Delivery: delivery}
+		start := store.Start{Delivery: delivery}
+		if !at.After(d.now()) {
+			if start.Wait = d.keepBack(&delivery); start.Wait != nil {
+				start.Because = string(start.Wait.Reason)
+			}
+		}
+		out[j] = start
 	}
 	return out
 }

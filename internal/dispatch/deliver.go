@@ -80,11 +80,18 @@ func (d *Dispatcher) deliver(ctx context.Context, e *store.Envelope, item store.
 		return d.refuse(ctx, item, Refusal{Reason: notify.WaitPaused, Scope: channelScope(e.Channel)})
 	}
 	way := d.admit(ctx, registry, e, &item, now)
-	if way.refused != nil {
+	switch {
+	case way.refused != nil:
+		if way.full && item.Held == 0 {
+			item.Held = d.theirs(now).UnixMilli() // the time in line counts
+		}
 		return d.refuse(ctx, item, *way.refused)
+	case way.ticket == nil:
+		return false // stopped in line
 	}
-	defer d.flights.leave(e.Channel, way.destination)
-	ticket := way.ticket
+	defer way.place.leave(false)
+	way.heldSince = item.HeldSince()
+	ticket, asked := way.ticket, d.cfg.Now()
 	handed := false
 	defer func() {
 		if !handed {
@@ -108,11 +115,12 @@ func (d *Dispatcher) deliver(ctx context.Context, e *store.Envelope, item store.
 		return false
 	case claimed.delivery == nil:
 		ticket.Withdraw(ctx, d.cfg.Now())
+		way.place.leave(false)
 		return d.unclaimed(ctx, item)
 	}
 	claimed.delivery.Refused = item.Refused
 	handed = true
-	d.callSafely(ctx, claimed.delivery, &way, now)
+	d.callSafely(ctx, claimed.delivery, &way, asked)
 	return true
 }
 
@@ -131,7 +139,7 @@ func (d *Dispatcher) callSafely(ctx context.Context, c *store.Claimed, way *rout
 	if err != nil {
 		way.ticket.Withdraw(ctx, d.cfg.Now())
 		d.log.WarnContext(ctx, "content cannot be read yet", idOf(c.DeliveryID), slog.Any("error", err))
-		d.giveUp(context.WithoutCancel(ctx), c, way.account)
+		d.giveUp(context.WithoutCancel(ctx), c, way)
 		return
 	}
 	leave = sync.OnceFunc(leave)
@@ -240,7 +248,7 @@ func (d *Dispatcher) call(ctx context.Context, c *store.Claimed, way *route, ask
 	if err := d.link(ctx, &c.Notification); err != nil {
 		d.log.WarnContext(ctx, "delivery cannot be sent yet", idOf(c.DeliveryID), slog.Any("error", err))
 		ticket.Withdraw(ctx, d.cfg.Now())
-		d.giveUp(context.WithoutCancel(ctx), c, a)
+		d.giveUp(context.WithoutCancel(ctx), c, way)
 		return
 	}
 	started := d.cfg.Now()
@@ -249,7 +257,7 @@ func (d *Dispatcher) call(ctx context.Context, c *store.Claimed, way *route, ask
 		// A gate or breaker shut meanwhile, or it is too late to be sure that nobody
 		// has taken the delivery over.
 		ticket.Withdraw(ctx, started)
-		d.giveUp(context.WithoutCancel(ctx), c, a)
+		d.giveUp(context.WithoutCancel(ctx), c, way)
 		return
 	}
 	deadline := started.Add(a.Timeout)
@@ -262,6 +270,7 @@ func (d *Dispatcher) call(ctx context.Context, c *store.Claimed, way *route, ask
 	result = result.Clean()
 	took := d.cfg.Now().Sub(started)
 	ticket.Report(ctx, result, took, d.cfg.Now())
+	way.place.leave(true) // to have the result recorded takes none
 	d.metrics(c.Project).Attempt(c.Channel, result.Outcome, took)
 	if len(way.passed) > 0 {
 		d.metrics(c.Project).Failover(way.passed[0].account, a.Provider.Info().Account, way.passed[0].because)
@@ -280,13 +289,15 @@ func (d *Dispatcher) call(ctx context.Context, c *store.Claimed, way *route, ask
 }
 
 // giveUp gives a claim back for which no call was made.
-func (d *Dispatcher) giveUp(ctx context.Context, c *store.Claimed, a *Account) {
+func (d *Dispatcher) giveUp(ctx context.Context, c *store.Claimed, way *route) {
+	way.place.leave(false)
 	now := d.now()
-	o := outcome{Outcome: fallback.Outcome{Kind: notify.NotAttempted}, account: a}
-	policy := d.registry.Load().policy(&c.Notification, int(c.Step), a, rand.Float64())
+	o := outcome{Outcome: fallback.Outcome{Kind: notify.NotAttempted}, account: way.account}
+	policy := d.registry.Load().policy(&c.Notification, int(c.Step), way.account, rand.Float64())
 	decision := fallback.Decide(stateOf(&c.Delivery), policy, o.Outcome, now)
 	r := d.result(&c.Notification, c.Delivery, decision, now)
 	r.Uncalled = true
+	heldOn(&r, &c.Delivery, way.heldSince)
 	if d.commit(ctx, &c.Notification, &c.Delivery, decision, r, lasting) == store.Late {
 		d.late(ctx, c.Delivery, o)
 	}

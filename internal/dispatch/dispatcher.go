@@ -47,6 +47,9 @@ type Config struct {
 	// WakeEvery is how often waits are looked at; default 100 ms. SweepEvery is how
 	// often every delivery is; default 30 s.
 	WakeEvery, SweepEvery time.Duration
+	// QueueShare is how many deliveries of one channel and priority a project may have
+	// in the job queue at once; default 2000.
+	QueueShare int
 	// Now is the clock; default time.Now.
 	Now func() time.Time
 }
@@ -78,6 +81,7 @@ type Dispatcher struct {
 	registry atomic.Pointer[Registry]
 	flights  *flights
 	shares   *shares
+	counting sync.Mutex // the queue is not counted while the waker moves many into it
 	hands    *hands
 	lookups  *lookups
 	contents *contents
@@ -92,10 +96,11 @@ type Dispatcher struct {
 	records  *batcher[store.Result, store.Fate]
 	locked   *batcher[store.Result, store.Fate] // records what had to wait for a row
 	loads    *batcher[store.DeliveryID, *loaded]
-	ready    chan struct{} // closed when Run works
-	released chan struct{} // closed by Release
-	heldAt   store.Hold    // where the waker goes on among what is held; its own
-	swept    uuid.UUID     // where the sweep goes on; of its loop alone
+	ready    chan struct{}    // closed when Run works
+	released chan struct{}    // closed by Release
+	heldAt   store.Hold       // where the waker goes on among what is held; its own
+	dealt    map[dealt]string // the project that the waker let go last; its own
+	swept    uuid.UUID        // where the sweep goes on; of its loop alone
 	release  sync.Once
 
 	saidLocked atomic.Pointer[time.Time] // when it was last logged that rows are locked
@@ -124,6 +129,9 @@ func New(s *store.Store, cfg Config) (*Dispatcher, error) {
 	if cfg.SweepEvery == 0 {
 		cfg.SweepEvery = sweepInterval
 	}
+	if cfg.QueueShare == 0 {
+		cfg.QueueShare = defaultShare
+	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
@@ -131,12 +139,14 @@ func New(s *store.Store, cfg Config) (*Dispatcher, error) {
 		cfg.Node = uuid.New()
 	}
 	d := &Dispatcher{
-		cfg: cfg, store: s, node: cfg.Node, log: cfg.Logger, flights: newFlights(), shares: newShares(), hands: newHands(), lookups: newLookups(), contents: newContents(), alive: newPulse(),
+		cfg: cfg, store: s, node: cfg.Node, log: cfg.Logger, shares: newShares(cfg.QueueShare), dealt: map[dealt]string{},
+		hands: newHands(), lookups: newLookups(), contents: newContents(), alive: newPulse(),
 		ready: make(chan struct{}), released: make(chan struct{}),
 	}
 	if !cfg.Hold {
 		d.Release()
 	}
+	d.flights = newFlights(d.now)
 	d.registry.Store(cfg.Registry)
 	var err error
 	if d.queue, err = newQueue(s, d, cfg.Work, cfg.Logger); err != nil {

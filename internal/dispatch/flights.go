@@ -1,65 +1,296 @@
 package dispatch
 
 import (
+	"context"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/notification-dispatcher/dispatcher/internal/notify"
 )
 
-// flights counts the calls under way, by channel and by destination, so that a
+// flights gives out the places for calls, by channel and by destination, so that a
 // provider that hangs ties up its own channel only and one slow destination only
-// a quarter of that.
+// a quarter of that. Who finds none may wait in line for a moment. While more is
+// held for places than could be let go, what has just arrived and is no more
+// urgent than that gets none.
 type flights struct {
-	mu          sync.Mutex
-	channel     map[notify.Channel]int
-	destination map[string]int
+	now func() time.Time
+
+	mu    sync.Mutex
+	lanes map[string]*lane // by channelScope and by destination
+	lines map[notify.Channel]line
 }
 
-func newFlights() *flights {
-	return &flights{channel: map[notify.Channel]int{}, destination: map[string]int{}}
+// flight is what asks for a place.
+type flight struct {
+	channel     notify.Channel
+	destination string // empty for none
+	limit       int    // the channel's
+	priority    notify.Priority
+	heldSince   time.Time // zero for one that has just arrived
+
+	lanes []*lane // the channel's first; set by take
+}
+
+// place is leave for one call.
+type place struct {
+	flights *flights
+	flight
+	begun time.Time
+	left  bool
+}
+
+func newFlights(now func() time.Time) *flights {
+	return &flights{now: now, lanes: map[string]*lane{}, lines: map[notify.Channel]line{}}
 }
 
 // channelScope is the scope of what holds a whole channel: a pause, or too many
 // calls under way.
 func channelScope(c notify.Channel) string { return "channel:" + string(c) }
 
-// take asks for a place; destination may be empty. It returns the scope that is
-// full, or nothing when the place was given and must be given back with leave.
-func (f *flights) take(c notify.Channel, destination string, limit int) (full string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.channel[c] >= limit {
-		return channelScope(c)
-	}
-	if destination != "" {
-		if f.destination[destination] >= share(limit) {
-			return destination
-		}
-		f.destination[destination]++
-	}
-	f.channel[c]++
-	return ""
-}
-
 // share is the part of a channel's calls that one destination may hold.
 func share(limit int) int { return max(limit/4, 1) }
 
-// free returns how many more calls of a channel, and of a destination of it,
-// could start.
-func (f *flights) free(c notify.Channel, destination string, limit int) (channel, dest int) {
+// take asks for a place, and waits in line for one where that may help. It returns
+// the place, or the scope that is full; neither when ctx has ended.
+func (f *flights) take(ctx context.Context, asks flight) (p *place, full string) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	return max(limit-f.channel[c], 0), max(share(limit)-f.destination[destination], 0)
+	asks.lanes = f.lanesOf(asks)
+	p, w, full := f.ask(asks)
+	f.mu.Unlock()
+	if w == nil {
+		return p, full
+	}
+	timer := time.NewTimer(linePatience)
+	defer timer.Stop()
+	var in bool
+	select {
+	case in = <-w.answer:
+	case <-timer.C:
+		in = f.abandon(w, true)
+	case <-ctx.Done():
+		if in = f.abandon(w, false); !in {
+			return nil, ""
+		}
+	}
+	if !in {
+		return nil, w.full
+	}
+	return &place{flights: f, flight: asks, begun: f.now()}, ""
 }
 
-func (f *flights) leave(c notify.Channel, destination string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.channel[c]--
-	if destination == "" {
+// ask gives a flight its place, or a waiter in line, or the scope that is full.
+func (f *flights) ask(asks flight) (*place, *waiter, string) {
+	now := f.now()
+	if asks.heldSince.IsZero() {
+		for _, l := range asks.lanes {
+			if l.holds(asks.priority, now) {
+				return nil, nil, l.scope
+			}
+		}
+	} else {
+		for _, l := range asks.lanes {
+			l.coming[asks.priority] = max(l.coming[asks.priority]-1, 0)
+		}
+	}
+	full := asks.full()
+	if full == nil {
+		asks.begin(now)
+		return &place{flights: f, flight: asks, begun: now}, nil, ""
+	}
+	if full.waiting >= full.line(now) && !f.yield(asks, full) {
+		full.refuse(asks.priority, now)
+		return nil, nil, full.scope
+	}
+	w := &waiter{flight: asks, since: asks.heldSince, full: full.scope, answer: make(chan bool, 1)}
+	if w.since.IsZero() {
+		w.since = now
+	}
+	f.lines[asks.channel] = f.lines[asks.channel].insert(w)
+	return nil, w, ""
+}
+
+// leave gives the place back; called says that a call was made. Only the first
+// time counts.
+func (p *place) leave(called bool) {
+	if p.left {
 		return
 	}
-	if f.destination[destination]--; f.destination[destination] == 0 {
-		delete(f.destination, destination)
+	p.left = true
+	p.flights.mu.Lock()
+	defer p.flights.mu.Unlock()
+	now := p.flights.now()
+	for _, l := range p.lanes {
+		l.calls--
+		l.moved = now
+		if called {
+			l.learn(now.Sub(p.begun))
+		}
 	}
+	p.flights.serve(p.channel, 1)
+}
+
+// overtakes returns the scope for which something is held that a delivery which
+// arrives now must not get ahead of; empty if there is none.
+func (f *flights) overtakes(c notify.Channel, destination string, p notify.Priority) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, scope := range []string{channelScope(c), destination} {
+		if l := f.lanes[scope]; l != nil && l.holds(p, f.now()) {
+			return scope
+		}
+	}
+	return ""
+}
+
+// room is how many deliveries held for a scope of a channel could be let go: one
+// for each free place, and so many more as get their turn in line.
+func (f *flights) room(c notify.Channel, scope string, limit int) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	l := f.lanes[scope]
+	if l == nil {
+		l = &lane{moved: f.now()}
+	}
+	if l.places = share(limit); scope == channelScope(c) {
+		l.places = limit
+	}
+	return max(l.places-l.calls+l.line(f.now())-l.waiting-l.ahead(notify.Low), 0)
+}
+
+// letGo notes that the waker lets n go that a scope of a channel held.
+func (f *flights) letGo(c notify.Channel, scope string, p notify.Priority, n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lane(channelScope(c)).coming[p] += n
+	if scope != channelScope(c) {
+		f.lane(scope).coming[p] += n
+	}
+}
+
+// look takes over what the waker has seen: behind is, by scope, the most urgent of
+// what is held for a place and cannot be let go yet. Lanes on which nothing happens
+// any more are forgotten.
+func (f *flights) look(behind map[string]notify.Priority) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := f.now()
+	for scope := range behind {
+		f.lane(scope)
+	}
+	for scope, l := range f.lanes {
+		l.behind, l.behindAt = behind[scope], now
+		for p := range l.coming {
+			l.coming[p] /= 2
+		}
+		if l.idle(now) {
+			delete(f.lanes, scope)
+		}
+	}
+	for c := range f.lines {
+		f.serve(c, lineMost)
+	}
+}
+
+// lanesOf returns a flight's lanes, as wide as they are configured now.
+func (f *flights) lanesOf(asks flight) []*lane {
+	all := f.lane(channelScope(asks.channel))
+	all.places = asks.limit
+	if asks.destination == "" {
+		return []*lane{all}
+	}
+	own := f.lane(asks.destination)
+	own.places = share(asks.limit)
+	return []*lane{all, own}
+}
+
+func (f *flights) lane(scope string) *lane {
+	l := f.lanes[scope]
+	if l == nil {
+		l = &lane{scope: scope, moved: f.now()}
+		f.lanes[scope] = l
+	}
+	return l
+}
+
+// full returns the lane that has no place for a flight, nil if it may begin.
+// Whoever has just arrived leaves places to what was let go and is on its way.
+func (a *flight) full() *lane {
+	for _, l := range a.lanes {
+		free := l.places - l.calls
+		if a.heldSince.IsZero() {
+			free -= l.ahead(a.priority)
+		}
+		if free <= 0 {
+			return l
+		}
+	}
+	return nil
+}
+
+func (a *flight) begin(now time.Time) {
+	for _, l := range a.lanes {
+		l.calls++
+		l.moved = now
+	}
+}
+
+// serve gives at most n places to those in a channel's line, the first ones first.
+func (f *flights) serve(c notify.Channel, n int) {
+	line, now := f.lines[c], f.now()
+	for i := 0; i < len(line) && n > 0; {
+		w := line[i]
+		full := w.flight.full()
+		switch {
+		case full == nil:
+			line = line.remove(i)
+			w.begin(now)
+			w.answer <- true
+			n--
+		case full == w.lanes[0] && full.calls >= full.places:
+			n = 0 // the channel has no place for anybody
+		default:
+			i++
+		}
+	}
+	f.lines[c] = line
+}
+
+// yield sends the last one in line away that waits for a lane and is less urgent
+// than a flight, and reports whether there was one.
+func (f *flights) yield(to flight, full *lane) bool {
+	line := f.lines[to.channel]
+	for i := len(line) - 1; i >= 0 && line[i].priority > to.priority; i-- {
+		w := line[i]
+		if !slices.Contains(w.lanes, full) {
+			continue
+		}
+		f.lines[to.channel] = line.remove(i)
+		w.full = full.scope
+		full.refuse(w.priority, f.now())
+		w.answer <- false
+		return true
+	}
+	return false
+}
+
+// abandon takes a waiter out of the line and reports whether it has been given its
+// place meanwhile. One that was refused will be held.
+func (f *flights) abandon(w *waiter, refused bool) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	i := slices.Index(f.lines[w.channel], w)
+	if i < 0 {
+		return <-w.answer
+	}
+	f.lines[w.channel] = f.lines[w.channel].remove(i)
+	full := w.flight.full()
+	if full == nil {
+		full = w.lanes[0]
+	}
+	if w.full = full.scope; refused {
+		full.refuse(w.priority, f.now())
+	}
+	return false
 }

@@ -115,20 +115,20 @@ func (d *Dispatcher) wake(ctx context.Context) error {
 		return nil
 	}
 	// So many rounds and no more: however much is due, what is held must not wait
-	// for all of it.
+	// for all of it. Nor for a timer that cannot be decided.
+	var failed error
 	for range wakeRounds {
-		woken, err := d.store.Wake(ctx, wakeLimit)
-		if err != nil {
-			return err
+		d.counting.Lock()
+		woken, err := d.store.Wake(ctx, wakeLimit, d.keepBack)
+		d.counting.Unlock()
+		if err == nil {
+			err = d.timers(ctx, woken.Timers)
 		}
-		if err := d.timers(ctx, woken.Timers); err != nil {
-			return err
-		}
-		if woken.Moved+len(woken.Timers) < wakeLimit {
+		if failed = err; err != nil || woken.Moved+woken.Kept+len(woken.Timers) < wakeLimit {
 			break
 		}
 	}
-	return d.wakeHeld(ctx)
+	return errors.Join(failed, d.wakeHeld(ctx))
 }
 
 // timers decides all of them at once, so that they share their reads and writes.
@@ -162,7 +162,7 @@ func (d *Dispatcher) timer(ctx context.Context, w store.Wait) error {
 		})
 		return nil
 	}
-	d.decideUncalled(ctx, l, passing, func(s fallback.State, p fallback.Policy, _ *loaded) fallback.Decision {
+	d.decideUncalled(ctx, l, passing, time.Time{}, func(s fallback.State, p fallback.Policy, _ *loaded) fallback.Decision {
 		return fallback.Due(s, p, w.Reason, latest(d.now(), w.Due)) // the database says that it is over
 	})
 	return nil

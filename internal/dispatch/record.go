@@ -78,7 +78,8 @@ func (d *Dispatcher) sayLocked(ctx context.Context, id store.DeliveryID) {
 	d.log.WarnContext(ctx, "a delivery waits for a row that another database session has locked", idOf(id))
 }
 
-// plainest drops from a result every text that came from outside.
+// plainest drops from a result every text that came from outside. A wait that a
+// scope held is over at the instant at which that was expected to let it go.
 func plainest(r store.Result) store.Result {
 	if r.Attempt != nil {
 		a := *r.Attempt
@@ -87,7 +88,9 @@ func plainest(r store.Result) store.Result {
 	}
 	if r.Wait != nil {
 		w := *r.Wait
-		w.Scope = ""
+		if w.Scope = ""; w.Held {
+			w.Held, w.Due = false, w.Until // nothing would let it go
+		}
 		r.Wait = &w
 	}
 	r.Suppress, r.Strike = nil, nil

@@ -132,36 +132,3 @@ func TestRegistryChecksANotification(t *testing.T) {
 		})
 	}
 }
-
-func TestFlightsLeaveADestinationAQuarter(t *testing.T) {
-	t.Parallel()
-	f := newFlights()
-	take := func(destination string) bool { return f.take(notify.Email, destination, 8) == "" }
-	first, second, third := take("slow"), take("slow"), take("slow")
-	if !first || !second || third {
-		t.Error("a destination must hold a quarter of 8")
-	}
-	for range 6 {
-		if !take("") {
-			t.Error("the others must have the rest")
-		}
-	}
-	if take("") || take("other") {
-		t.Error("more than 8 calls")
-	}
-	if f.take(notify.SMS, "", 1) != "" || f.take(notify.SMS, "", 1) != channelScope(notify.SMS) {
-		t.Error("another channel must have its own places")
-	}
-	f.leave(notify.Email, "slow")
-	if !take("slow") || take("other") {
-		t.Error("a place that was given back must be free")
-	}
-	if f.take(notify.Push, "alone", 2) != "" {
-		t.Error("a destination must have at least one place")
-	}
-	f.leave(notify.Email, "slow")
-	f.leave(notify.Email, "slow")
-	if len(f.destination) != 1 {
-		t.Errorf("destinations are remembered: %v", f.destination)
-	}
-}

@@ -25,7 +25,8 @@ func heldBy(reason notify.WaitReason) bool {
 	return false
 }
 
-// wakeHeld moves held waits as far as their scopes have room.
+// wakeHeld moves held waits as far as their scopes have room, and notes what has
+// to stay: whatever arrives later must not get ahead of it.
 func (d *Dispatcher) wakeHeld(ctx context.Context) error {
 	holds, err := d.store.Holds(ctx, d.heldAt, maxHolds)
 	if err != nil {
@@ -34,111 +35,60 @@ func (d *Dispatcher) wakeHeld(ctx context.Context) error {
 	if d.heldAt = (store.Hold{}); len(holds) == maxHolds {
 		d.heldAt = holds[len(holds)-1] // the next round goes on there
 	}
-	if len(holds) == 0 {
-		return nil
+	deal := newDeal(d, d.cfg.Now())
+	for _, h := range holds {
+		deal.add(h)
 	}
-	rooms := d.rooms(holds, d.cfg.Now())
+	var counts []int
+	if asked := deal.ask(); len(asked) > 0 {
+		if counts, err = d.store.CountRooms(ctx, asked); err != nil {
+			return err
+		}
+	}
+	rooms := deal.out(counts)
+	d.flights.look(deal.behind)
+	d.shares.look(deal.over, d.cfg.Now())
 	if len(rooms) == 0 {
 		return nil
 	}
+	d.counting.Lock()
+	defer d.counting.Unlock()
 	for _, r := range rooms {
-		if _, shared := d.shareRoom(r.Hold); shared {
-			d.shares.add(store.Share{Project: r.Project, Channel: r.Channel, Priority: r.Priority}, r.N)
+		if d.shares.add(shareOf(r.Hold), r.N, d.cfg.Now()); !shareHolds(r.Hold) {
+			d.flights.letGo(r.Channel, r.Scope, r.Priority, r.N)
 		}
 	}
 	_, err = d.store.WakeHeld(ctx, rooms)
 	return err
 }
 
-// rooms decides how many waits of each group may move: as many as their scope
-// and their channel have room for, critical ones first, and within a priority the
-// same share for every project. holds are by scope, priority and project.
-func (d *Dispatcher) rooms(holds []store.Hold, now time.Time) []store.Room {
-	var out []store.Room
-	left := map[notify.Channel]int{}
-	for len(holds) > 0 {
-		if n, shared := d.shareRoom(holds[0]); shared {
-			if n > 0 {
-				out = append(out, store.Room{Hold: holds[0], N: n})
-			}
-			holds = holds[1:]
-			continue
-		}
-		scope, channel := holds[0].Scope, holds[0].Channel
-		n := 1
-		for n < len(holds) && holds[n].Scope == scope {
-			n++
-		}
-		if _, ok := left[channel]; !ok {
-			left[channel] = d.free(channel)
-		}
-		room := min(d.room(scope, channel, now), left[channel])
-		for _, r := range deal(holds[:n], room) {
-			left[channel] -= r.N
-			out = append(out, r)
-		}
-		holds = holds[n:]
-	}
-	return out
-}
-
-// free is how many calls of a channel could start.
-func (d *Dispatcher) free(c notify.Channel) int {
-	n, _ := d.flights.free(c, "", d.registry.Load().Channel(c).MaxInFlight)
-	return min(n, wakeLimit)
-}
-
-// room is how many calls of a scope could start within a round.
-func (d *Dispatcher) room(scope string, c notify.Channel, now time.Time) int {
-	if d.paused()[c] {
-		return 0
+// room is how many deliveries held by a scope could be let go within a round.
+// places says that nothing but places for calls limits them.
+func (d *Dispatcher) room(scope string, c notify.Channel, now time.Time) (n int, places bool) {
+	channel := d.registry.Load().Channel(c)
+	switch {
+	case d.paused()[c]:
+		return 0, false
+	case scope == shareScope(c):
+		return wakeLimit * wakeRounds, false
+	case scope != channelScope(c) && !strings.Contains(scope, "/") && len(channel.Accounts) < 2:
+		n = wakeLimit // the account is the whole channel: see destinationOf
+	default:
+		n = min(d.flights.room(c, scope, channel.MaxInFlight), wakeLimit)
 	}
 	if scope == channelScope(c) {
-		return d.free(c)
+		return n, true
 	}
 	if several, ok := store.EachOf(scope); ok {
-		n := 0
+		n = 0
 		for _, s := range several {
-			n += d.room(s, c, now)
+			of, _ := d.room(s, c, now)
+			n += of
 		}
-		return n
-	}
-	_, n := d.flights.free(c, scope, d.registry.Load().Channel(c).MaxInFlight)
-	if !strings.Contains(scope, "/") && len(d.registry.Load().Channel(c).Accounts) < 2 {
-		n = wakeLimit // the account is the whole channel: see destinationOf
+		return n, false
 	}
 	if of := d.cfg.Admission.Room(scope, d.cfg.WakeEvery, now); of != resilience.Unlimited {
-		n = min(n, of)
+		return min(n, of), false
 	}
-	return n
-}
-
-// deal shares out room over groups that are in order of priority. Each priority
-// is offered three quarters of what those above it left, and the last one all of
-// it, since nobody has counted how many waits a group has. What is not taken is
-// dealt in the next round.
-func deal(holds []store.Hold, room int) []store.Room {
-	var out []store.Room
-	for len(holds) > 0 && room > 0 {
-		n := 1
-		for n < len(holds) && holds[n].Priority == holds[0].Priority {
-			n++
-		}
-		mine := room
-		if n < len(holds) {
-			mine = max(room*3/4, 1)
-		}
-		for i, h := range holds[:n] {
-			share := mine / n
-			if i < mine%n {
-				share++
-			}
-			if share > 0 {
-				out = append(out, store.Room{Hold: h, N: share})
-			}
-		}
-		room -= mine
-		holds = holds[n:]
-	}
-	return out
+	return n, true
 }

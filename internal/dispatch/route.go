@@ -15,12 +15,14 @@ import (
 
 // route is the way of one call. With a ticket, the place among the calls under way
 // and the ticket have to be given back; without one, refused says why, or no
-// account may have the delivery.
+// account may have the delivery, or the job was stopped in line for a place.
 type route struct {
-	account     *Account
-	destination string
-	ticket      Ticket
-	refused     *Refusal
+	account *Account
+	place   *place
+	ticket  Ticket
+	refused *Refusal
+	// heldSince is since when the delivery was held before; zero if it was not.
+	heldSince time.Time
 	// full: what refuses is that too many calls are under way already.
 	full bool
 	// passed are the accounts that would have come before, with why they did not.
@@ -155,14 +157,23 @@ func fareOf(a *Account, h *resilience.Health, key uint64) fallback.Candidate {
 func (c *choice) ask(ctx context.Context, i int) (w route) {
 	d, a := c.d, c.accounts[i]
 	scopes := scopesFor(a.Provider.Info().Provider, c.item.Scopes)
-	w = route{account: a, destination: destinationOf(c.channel, a, scopes)}
-	if full := d.flights.take(c.envelope.Channel, w.destination, c.channel.MaxInFlight); full != "" {
+	w = route{account: a}
+	place, full := d.flights.take(ctx, flight{
+		channel: c.envelope.Channel, destination: destinationOf(c.channel, a, scopes), limit: c.channel.MaxInFlight,
+		priority: c.envelope.Priority, heldSince: c.item.HeldSince(),
+	})
+	c.now = d.cfg.Now() // it may have stood in line
+	switch {
+	case full != "":
 		w.full, w.refused = true, &Refusal{Reason: notify.WaitCapacity, Scope: full, Until: c.now.Add(capacityWait)}
 		return w
+	case place == nil:
+		return w
 	}
+	w.place = place
 	defer func() {
 		if w.ticket == nil {
-			d.flights.leave(c.envelope.Channel, w.destination)
+			place.leave(false)
 		}
 	}()
 	w.ticket, w.refused = d.cfg.Admission.Admit(ctx, a, scopes, c.item.Retry, c.now)

@@ -178,8 +178,3 @@ func finished(n *notify.Notification, s notify.Status, now time.Time) store.Even
 		At: now, ID: store.DeliveryID{Notification: n.ID}, Whole: true, Project: n.Project, Type: EventFinished, Because: string(s), Final: true,
 	}
 }
-
-// starts returns the deliveries of a step that becomes due now.
-func (d *Dispatcher) starts(n *notify.Notification, step int, why string, now time.Time) []store.Start {
-	return startsOf(d.registry.Load(), n, step, why, now)
-}

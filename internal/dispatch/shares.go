@@ -2,7 +2,6 @@ package dispatch
 
 import (
 	"context"
-	"strings"
 	"sync"
 	"time"
 
@@ -10,36 +9,52 @@ import (
 	"github.com/notification-dispatcher/dispatcher/internal/store"
 )
 
-// queueShare is how many deliveries of a channel and priority a project may have
+// defaultShare is how many deliveries of a channel and priority a project may have
 // in the job queue. The queue serves its jobs in order, so whoever comes after a
 // flood of another project waits for so many of its deliveries at most; the rest
 // of the flood is held and let in as its share has room.
-const queueShare = 2000
+const defaultShare = 2000
 
 // countInterval is how often what is in the queue is counted, while there is
 // anything.
-const countInterval = 200 * time.Millisecond
+const countInterval = 100 * time.Millisecond
+
+// unseen is for how long at least a count may miss what was put into the queue
+// before it: that is not committed yet.
+const unseen = 50 * time.Millisecond
 
 // shares counts what each project has in the job queue: as last read, and what
 // this node has put there since. Nodes do not know of each other's latest, so a
 // share may be overdrawn by as much as they accept within an interval.
 type shares struct {
+	most int // of one share
+
 	mu     sync.Mutex
 	queued map[store.Share]int
+	// recent is what was put there within the last while and the one before it, of
+	// which each began so long after the other as a count may miss what was put there.
+	recent [2]map[store.Share]int
+	turned time.Time
 	dirty  bool
+	// over are the shares for which something is held that could not be let in; as
+	// of an instant.
+	over   map[store.Share]bool
+	overAt time.Time
 }
 
-func newShares() *shares { return &shares{queued: map[store.Share]int{}} }
+func newShares(most int) *shares {
+	return &shares{most: most, queued: map[store.Share]int{}, recent: [2]map[store.Share]int{{}, {}}}
+}
 
-// take reports whether one more delivery fits, and counts it.
-func (s *shares) take(k store.Share) bool {
+// take reports whether one more delivery fits, and counts it. It does not get ahead
+// of what is held already.
+func (s *shares) take(k store.Share, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.queued[k] >= queueShare {
+	if s.queued[k] >= s.most || s.over[k] && now.Sub(s.overAt) < behindTrust {
 		return false
 	}
-	s.queued[k]++
-	s.dirty = true
+	s.count(k, 1, now)
 	return true
 }
 
@@ -47,15 +62,41 @@ func (s *shares) take(k store.Share) bool {
 func (s *shares) room(k store.Share) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return max(queueShare-s.queued[k], 0)
+	return max(s.most-s.queued[k], 0)
 }
 
 // add counts deliveries that were let in.
-func (s *shares) add(k store.Share, n int) {
+func (s *shares) add(k store.Share, n int, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.count(k, n, now)
+}
+
+func (s *shares) count(k store.Share, n int, now time.Time) {
+	s.turn(now)
 	s.queued[k] += n
+	s.recent[0][k] += n
 	s.dirty = true
+}
+
+// turn forgets what every count has seen.
+func (s *shares) turn(now time.Time) {
+	switch past := now.Sub(s.turned); {
+	case past >= 2*unseen:
+		s.recent = [2]map[store.Share]int{{}, {}}
+	case past >= unseen:
+		s.recent = [2]map[store.Share]int{{}, s.recent[0]}
+	default:
+		return
+	}
+	s.turned = now
+}
+
+// look takes over what the waker has seen.
+func (s *shares) look(over map[store.Share]bool, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over, s.overAt = over, now
 }
 
 // stale reports whether what is known may be wrong.
@@ -65,10 +106,16 @@ func (s *shares) stale() bool {
 	return s.dirty
 }
 
-// set takes over what was counted.
-func (s *shares) set(counted map[store.Share]int) {
+// set takes over what was counted at an instant.
+func (s *shares) set(counted map[store.Share]int, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.turn(at)
+	for _, recent := range s.recent {
+		for k, n := range recent {
+			counted[k] += n
+		}
+	}
 	s.queued, s.dirty = counted, len(counted) > 0
 }
 
@@ -77,11 +124,14 @@ func (d *Dispatcher) countQueue(ctx context.Context) error {
 	if !d.shares.stale() {
 		return nil
 	}
+	d.counting.Lock()
+	defer d.counting.Unlock()
+	at := d.cfg.Now()
 	counted, err := d.store.Shares(ctx)
 	if err != nil {
 		return err
 	}
-	d.shares.set(counted)
+	d.shares.set(counted, at)
 	return nil
 }
 
@@ -91,28 +141,46 @@ func shareScope(c notify.Channel) string { return sharePrefix + string(c) }
 
 const sharePrefix = "queue:"
 
-// holdOver makes those of starts wait that exceed their project's share.
-func (d *Dispatcher) holdOver(starts []store.Start, now time.Time) {
-	for i := range starts {
-		s := &starts[i]
-		if s.Wait != nil || d.shares.take(store.Share{Project: s.Project, Channel: s.Channel, Priority: s.Priority}) {
-			continue
+// keepBack returns the wait of a delivery that is due and may not enter the job
+// queue yet, nil if it may: where the like of it is held for places already, it
+// would only take up a worker there, and a project may have no more than its share.
+// Every delivery that is new in the queue is asked about here once. What is overdue
+// may always enter, to be ended.
+func (d *Dispatcher) keepBack(of *store.Delivery) *store.Wait {
+	local := d.cfg.Now()
+	now := d.theirs(local)
+	if !of.EndsAt.After(now) {
+		return nil
+	}
+	scope := d.overtakes(of)
+	if scope == "" {
+		if d.shares.take(store.Share{Project: of.Project, Channel: of.Channel, Priority: of.Priority}, local) {
+			return nil
 		}
-		s.Because = string(notify.WaitCapacity)
-		s.Wait = &store.Wait{
-			Reason: notify.WaitCapacity, Scope: shareScope(s.Channel), Held: true, Since: now, Until: now, Due: s.EndsAt,
-		}
+		scope = shareScope(of.Channel)
+	}
+	return &store.Wait{
+		Reason: notify.WaitCapacity, Scope: scope, Held: true, Since: now, Until: now.Add(capacityWait), Due: of.EndsAt,
 	}
 }
 
-// shareRoom is how many waits of a group may enter the queue, for groups that
-// wait for their project's share; ok is false for others.
-func (d *Dispatcher) shareRoom(h store.Hold) (n int, ok bool) {
-	if !strings.HasPrefix(h.Scope, sharePrefix) {
-		return 0, false
+// overtakes returns the scope for whose places something is held that a delivery
+// must not get ahead of; empty if there is none.
+func (d *Dispatcher) overtakes(of *store.Delivery) string {
+	if d.paused()[of.Channel] {
+		return "" // it is refused for that
 	}
-	if d.paused()[h.Channel] {
-		return 0, true
+	registry := d.registry.Load()
+	destination := ""
+	var room [usual]*Account
+	key := keyOf(of.Notification, of.Step, of.Target)
+	if all := registry.candidates(room[:0], of.Channel, of.Project, of.Pinned, of.Provider, key); len(all) > 0 {
+		// While all is well it goes through the first one.
+		destination = destinationOf(registry.Channel(of.Channel), all[0], scopesFor(all[0].Provider.Info().Provider, of.Scopes))
 	}
-	return min(d.shares.room(store.Share{Project: h.Project, Channel: h.Channel, Priority: h.Priority}), wakeLimit), true
+	return d.flights.overtakes(of.Channel, destination, of.Priority)
 }
+
+// shareRoom is how many waits of a group may enter the queue, for groups that wait
+// for their project's share.
+func (d *Dispatcher) shareRoom(h store.Hold) int { return min(d.shares.room(shareOf(h)), wakeLimit) }

@@ -64,14 +64,15 @@ func (d *Dispatcher) uncalled(ctx context.Context, item store.Item, decide func(
 	if l == nil || l.delivery.Turn != item.Turn || l.delivery.Final || l.delivery.ClaimedBy != uuid.Nil {
 		return true
 	}
-	d.decideUncalled(ctx, l, lasting, decide)
+	d.decideUncalled(ctx, l, lasting, item.HeldSince(), decide)
 	return true
 }
 
 // decideUncalled records a decision made without a call about the delivery as it
-// was loaded. Should it have moved on meanwhile, nothing is written. It is passing
-// where a wait's end is decided, whose row comes again until it is gone.
-func (d *Dispatcher) decideUncalled(ctx context.Context, l *loaded, p patience, decide func(fallback.State, fallback.Policy, *loaded) fallback.Decision) {
+// was loaded, which has been held since an instant if that is not zero. Should it
+// have moved on meanwhile, nothing is written. It is passing where a wait's end is
+// decided, whose row comes again until it is gone.
+func (d *Dispatcher) decideUncalled(ctx context.Context, l *loaded, p patience, heldSince time.Time, decide func(fallback.State, fallback.Policy, *loaded) fallback.Decision) {
 	registry := d.registry.Load()
 	account := registry.called(&l.delivery)
 	n := l.record.Notification
@@ -84,7 +85,22 @@ func (d *Dispatcher) decideUncalled(ctx context.Context, l *loaded, p patience, 
 	}
 	r := d.result(&n, l.delivery, decision, d.now())
 	r.Waited = p == passing
+	heldOn(&r, &l.delivery, heldSince)
 	d.commit(context.WithoutCancel(ctx), &n, &l.delivery, decision, r, p)
+}
+
+// heldOn makes the wait of a delivery that was held before, and that nobody has
+// called since, go on as the one it was: what is due at once waits for a place of
+// its channel like what was held, and not behind what has just come.
+func heldOn(r *store.Result, d *store.Delivery, since time.Time) {
+	w := r.Wait
+	if w == nil || since.IsZero() || since.After(w.Since) {
+		return
+	}
+	if w.Reason == notify.WaitBackoff && w.Scope == "" && !w.Due.After(w.Since) {
+		w.Reason, w.Scope, w.Held, w.Due = notify.WaitCapacity, channelScope(w.Channel), true, d.EndsAt
+	}
+	w.Since = since
 }
 
 // unclaimed finds out why a claim gave nothing, and ends what may never be

@@ -239,7 +239,7 @@ func (d *db) announce() []notify.Priority {
 // wakeDue moves what is due and returns how many that were.
 func (d *db) wakeDue() int {
 	d.t.Helper()
-	woken, err := d.Wake(d.t.Context(), 100)
+	woken, err := d.Wake(d.t.Context(), 100, nil)
 	if err != nil {
 		d.t.Fatal(err)
 	}

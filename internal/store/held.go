@@ -8,53 +8,25 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-
-	"github.com/notification-dispatcher/dispatcher/internal/notify"
 )
 
-// Held is what one scope has held longest.
-type Held struct {
-	Scope   string
-	Channel notify.Channel
-	Reason  notify.WaitReason
-	Since   time.Time // database clock
-	Age     time.Duration
-}
-
-// oldestHeld hops along waits_by_hold like heldGroups. The first row of a group
-// is its oldest one, so that no other row of it is read.
-const oldestHeld = `
-with recursive g as (
-  (select scope, priority, project, channel, reason, since from dispatcher.waits where held
-   order by scope, priority, project, since limit 1)
-  union all
-  select n.* from g cross join lateral (
-    select w.scope, w.priority, w.project, w.channel, w.reason, w.since from dispatcher.waits w
-    where w.held and (w.scope, w.priority, w.project) > (g.scope, g.priority, g.project)
-    order by w.scope, w.priority, w.project, w.since limit 1) n
-)
-select distinct on (scope) scope, channel, reason, since, extract(epoch from clock_timestamp() - since)
-from (select * from g limit $1) l
-where since < clock_timestamp() - $2::interval
-order by scope, since`
-
-// OldestHeld returns the scopes that have held a delivery for longer than so
-// long, by name. It looks at as many groups of scope, priority and project as the
-// limit.
-func (s *Store) OldestHeld(ctx context.Context, longer time.Duration, limit int) ([]Held, error) {
-	rows, err := s.pool.Query(ctx, oldestHeld, limit, longer)
+// OldestHeld returns, of each scope that has held a delivery for longer than so
+// long, the group with the one it has held longest, by scope. It looks at as many
+// groups as the limit.
+func (s *Store) OldestHeld(ctx context.Context, longer time.Duration, limit int) ([]Hold, error) {
+	holds, err := s.Holds(ctx, Hold{}, limit)
 	if err != nil {
-		return nil, fmt.Errorf("read oldest held waits: %w", err)
+		return nil, err
 	}
-	out, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Held, error) {
-		var h Held
-		var age float64
-		err := row.Scan(&h.Scope, &h.Channel, &h.Reason, &h.Since, &age)
-		h.Age = time.Duration(age * float64(time.Second))
-		return h, err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read oldest held waits: %w", err)
+	var out []Hold
+	for _, h := range holds {
+		switch last := len(out) - 1; {
+		case h.Age <= longer:
+		case last < 0 || out[last].Scope != h.Scope:
+			out = append(out, h)
+		case h.Since.Before(out[last].Since):
+			out[last] = h
+		}
 	}
 	return out, nil
 }

@@ -230,10 +230,11 @@ func TestNoStatementReadsABigTableFromEndToEnd(t *testing.T) {
 		must(nil, err)
 		must(d.Record(t.Context(), []store.Result{joined, ended}, func(store.Record, []store.DeliveryID) store.Joined { return store.Joined{} }))
 		must(d.Record(t.Context(), []store.Result{late}, nil))
-		must(d.Wake(t.Context(), 500))
+		must(d.Wake(t.Context(), 500, nil))
 		must(d.Holds(t.Context(), store.Hold{}, 100))
 		must(d.OldestHeld(t.Context(), time.Minute, 100))
 		must(d.CountHeld(t.Context(), "main", 100))
+		must(d.CountRooms(t.Context(), []store.Room{{Hold: store.Hold{Scope: "main", Priority: notify.Normal, Project: "p"}, N: 10}}))
 		must(d.WakeHeld(t.Context(), []store.Room{{Hold: store.Hold{Scope: "main", Priority: notify.Normal, Project: "p"}, N: 10}}))
 		must(d.Sweep(t.Context(), ids[0], 100, now()))
 		stop := store.Consent{

@@ -45,6 +45,7 @@ type Item struct {
 	// may repeat.
 	Stay    string   `json:"y,omitempty"`
 	Refused []string `json:"f,omitempty"` // accounts that turned it away just now
+	Held    int64    `json:"h,omitempty"` // since when it has been held, Unix milliseconds; 0 for one that was not
 }
 
 // RetryKind says whether a call is a delivery's first.
@@ -63,6 +64,16 @@ func (i Item) Delivery() DeliveryID { return DeliveryID{i.ID, i.Step, i.Target} 
 // EndsAt is when the step's time is over.
 func (i Item) EndsAt() time.Time { return time.UnixMilli(i.Ends) }
 
+// HeldSince is since when the delivery was held until its job was made: by a
+// breaker, a gate, a pause or a limit, with no call in between. It is zero for one
+// that was not.
+func (i Item) HeldSince() time.Time {
+	if i.Held == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(i.Held)
+}
+
 // item returns the envelope's item for a delivery.
 func (d *Delivery) item() Item {
 	i := Item{
@@ -71,6 +82,9 @@ func (d *Delivery) item() Item {
 	}
 	if d.Repeats > 0 {
 		i.Stay = d.Account
+	}
+	if !d.HeldSince.IsZero() {
+		i.Held = d.HeldSince.UnixMilli()
 	}
 	switch {
 	case d.Attempts == 0 && d.Throttles == 0:

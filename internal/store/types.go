@@ -76,6 +76,9 @@ type Delivery struct {
 	ClaimID    uuid.UUID // the id that the claim's attempt will have
 	ClaimedAt  time.Time
 	FinishedAt time.Time // zero while not final
+	// HeldSince is since when it has been held, of one that is woken from that; it is
+	// not read back.
+	HeldSince time.Time
 }
 
 // Wait is a row of waits.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/google/uuid"
 
 	"github.com/notification-dispatcher/dispatcher/internal/notify"
@@ -16,7 +17,7 @@ import (
 
 func (d *db) wake(limit int) store.Woken {
 	d.t.Helper()
-	woken, err := d.Wake(d.t.Context(), limit)
+	woken, err := d.Wake(d.t.Context(), limit, nil)
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -119,12 +120,19 @@ func TestWhatAScopeHoldsMovesWithItsRoomOrWhenItsTimeIsOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []store.Hold{
-		{Scope: "main", Priority: notify.Normal, Project: "default", Channel: notify.SMS},
-		{Scope: "main", Priority: notify.Normal, Project: "other", Channel: notify.SMS},
-		{Scope: "other/host:x", Priority: notify.High, Project: "default", Channel: notify.SMS},
+		{Scope: "main", Priority: notify.Normal, Project: "default", Channel: notify.SMS, Reason: notify.WaitBreakerOpen},
+		{Scope: "main", Priority: notify.Normal, Project: "other", Channel: notify.SMS, Reason: notify.WaitBreakerOpen},
+		{Scope: "other/host:x", Priority: notify.High, Project: "default", Channel: notify.SMS, Reason: notify.WaitBreakerOpen},
 	}
-	if diff := cmp.Diff(want, holds); diff != "" {
+	if diff := cmp.Diff(want, holds, cmpopts.IgnoreFields(store.Hold{}, "Since", "Age")); diff != "" {
 		t.Errorf("holds (-want +got):\n%s", diff)
+	}
+	if rest, err := d.Holds(t.Context(), holds[0], 1); err != nil || len(rest) != 1 || rest[0].Project != "other" {
+		t.Errorf("after the first comes %+v, %v", rest, err)
+	}
+	counts, err := d.CountRooms(t.Context(), []store.Room{{Hold: want[2], N: 5}, {Hold: want[0], N: 1}, {Hold: want[0], N: 5}})
+	if diff := cmp.Diff([]int{1, 1, 2}, counts); diff != "" || err != nil {
+		t.Errorf("counts (-want +got):\n%s, %v", diff, err)
 	}
 	woken, err := d.WakeHeld(t.Context(), []store.Room{{Hold: want[0], N: 1}, {Hold: want[2], N: 5}})
 	if err != nil || woken.Moved != 2 {
@@ -156,6 +164,76 @@ func TestTheOldestOfAGroupMovesFirst(t *testing.T) {
 		if got := d.get(ids[oldest]).Deliveries[0].Status; got != notify.Queued {
 			t.Errorf("number %d is %s", oldest, got)
 		}
+	}
+}
+
+func TestWhatWasHeldSaysSinceWhen(t *testing.T) {
+	t.Parallel()
+	d := open(t)
+	since := now().Add(-time.Hour).Truncate(time.Millisecond)
+	held := row(heldBy("main", now().Add(time.Hour)))
+	paced := row(waiting(notify.WaitCapacity, "", now().Add(past)))
+	retry := row(waiting(notify.WaitBackoff, "", now().Add(past)))
+	for _, a := range []store.Acceptance{held, paced, retry} {
+		a.Starts[0].Wait.Since = since
+	}
+	d.accept(held, paced, retry)
+	d.wake(10)
+	if _, err := d.WakeHeld(t.Context(), []store.Room{{Hold: store.Hold{Scope: "main", Priority: notify.Normal, Project: "default"}, N: 1}}); err != nil {
+		t.Fatal(err)
+	}
+	got := map[uuid.UUID]time.Time{}
+	for _, e := range d.envelopes() {
+		for _, item := range e.Items {
+			got[item.ID] = item.HeldSince()
+		}
+	}
+	if !got[held.Notification.ID].Equal(since) || !got[paced.Notification.ID].Equal(since) || !got[retry.Notification.ID].IsZero() {
+		t.Errorf("held since %v and %v, and a retry %v; want %v and never", got[held.Notification.ID], got[paced.Notification.ID], got[retry.Notification.ID], since)
+	}
+}
+
+func TestWhatIsDueCanBeKeptBack(t *testing.T) {
+	t.Parallel()
+	d := open(t)
+	ends, at := now().Add(30*time.Minute), now()
+	scheduled, free := row(waiting(notify.WaitScheduled, "", now().Add(past))), row(project("free"), waiting(notify.WaitScheduled, "", now().Add(past)))
+	paced := row(waiting(notify.WaitCapacity, "", now().Add(past)))
+	paced.Starts[0].Wait.Since = at.Add(-time.Hour)
+	overdue := row(heldBy("main", now().Add(past)))
+	d.accept(scheduled, free, paced, overdue)
+	var asked []string
+	woken, err := d.Wake(t.Context(), 10, func(of *store.Delivery) *store.Wait {
+		asked = append(asked, of.Because)
+		if of.Project == "free" {
+			return nil
+		}
+		return &store.Wait{Reason: notify.WaitCapacity, Scope: "queue:sms", Held: true, Since: at, Until: at, Due: ends}
+	})
+	if err != nil || woken.Moved != 2 || woken.Kept != 2 || len(woken.Timers) != 0 {
+		t.Errorf("woken %+v, %v", woken, err)
+	}
+	slices.Sort(asked)
+	if diff := cmp.Diff([]string{"capacity", "scheduled", "scheduled"}, asked); diff != "" {
+		t.Errorf("asked about (-want +got):\n%s", diff)
+	}
+	want := store.Wait{
+		DeliveryID: store.DeliveryID{Notification: scheduled.Notification.ID}, Project: "default", Channel: notify.SMS, Priority: notify.Normal,
+		Reason: notify.WaitCapacity, Scope: "queue:sms", Held: true, Since: at, Until: at, Due: ends,
+	}
+	if diff := cmp.Diff([]store.Wait{want}, d.get(scheduled.Notification.ID).Waits); diff != "" {
+		t.Errorf("wait (-want +got):\n%s", diff)
+	}
+	if w := d.get(paced.Notification.ID).Waits[0]; !w.Held || !w.Since.Equal(at.Add(-time.Hour)) {
+		t.Errorf("what had waited for room before waits on as %+v", w)
+	}
+	for _, a := range []store.Acceptance{free, overdue} {
+		if r := d.get(a.Notification.ID); r.Deliveries[0].Status != notify.Queued || len(r.Waits) != 0 {
+			t.Errorf("%+v with %+v, want it queued", r.Deliveries[0], r.Waits)
+		}
+	}
+	if woken := d.wake(10); woken.Moved != 0 {
+		t.Errorf("woken again: %+v", woken)
 	}
 }
 
@@ -205,7 +283,7 @@ func TestTwoWakersMoveNothingTwice(t *testing.T) {
 	for i, n := range nodes {
 		wg.Go(func() {
 			for n.count("select count(*) from dispatcher.waits") > 0 {
-				woken, err := n.Wake(t.Context(), 50)
+				woken, err := n.Wake(t.Context(), 50, nil)
 				if err != nil {
 					t.Error(err)
 					return
