@@ -39,7 +39,7 @@ func (r *Registry) observes(delivery *store.Delivery, success notify.Criterion) 
 // unobservable ends a delivery that is [Dispatcher.blind].
 func (d *Dispatcher) unobservable(ctx context.Context, c *store.Claimed) {
 	decision := fallback.Impossible(stateOf(&c.Delivery), fallback.BecauseUnobservable)
-	r := d.result(&c.Notification, c.Delivery, decision, d.cfg.Now())
+	r := d.result(&c.Notification, c.Delivery, decision, d.now())
 	r.Uncalled = true
 	d.commit(ctx, &c.Notification, &c.Delivery, decision, r, lasting)
 }

@@ -56,13 +56,13 @@ func (d *Dispatcher) askFor(ctx context.Context, p store.Poll) {
 		return // it has moved on, or the lease ends
 	}
 	a := d.registry.Load().named(l.delivery.Channel, p.Account)
-	next := fallback.PollAt(p.Since, p.Due, d.cfg.Now())
+	next := fallback.PollAt(p.Since, p.Due, d.now())
 	switch {
 	case a == nil || a.poller() == nil:
 		next = time.Time{} // it is not configured any more
 	default:
 		r, ok := d.askOnce(ctx, l, a, p)
-		if again := d.cfg.Now().Add(pollAgain); !ok && (next.IsZero() || again.Before(next)) && again.Before(p.Due) {
+		if again := d.now().Add(pollAgain); !ok && (next.IsZero() || again.Before(next)) && again.Before(p.Due) {
 			next = again
 		}
 		if ok && r.Status != "" {
@@ -83,7 +83,7 @@ func (d *Dispatcher) polled(p store.Poll, r channels.Receipt) store.Receipt {
 	r = r.Clean()
 	return store.Receipt{
 		DeliveryID: p.DeliveryID, Attempt: p.Attempt, Account: p.Account, MessageID: p.MessageID, Status: r.Status, Outcome: r.Outcome,
-		Code: r.Code, Detail: r.Detail, At: r.At, ReceivedAt: d.cfg.Now(), Suppress: r.Suppress, SuppressFor: r.SuppressFor,
+		Code: r.Code, Detail: r.Detail, At: r.At, ReceivedAt: d.now(), Suppress: r.Suppress, SuppressFor: r.SuppressFor,
 	}
 }
 
