@@ -153,9 +153,9 @@ func New(s *store.Store, cfg Config) (*Dispatcher, error) {
 		return nil, err
 	}
 	s.SetQueue(d.queue)
-	d.accepts = newBatcher(batcher[store.Acceptance, acceptReply]{flush: guarded(d, "accept", d.flushAccepts), max: 500, patience: 5 * time.Second})
+	d.accepts = newBatcher(batcher[store.Acceptance, acceptReply]{flush: guarded(d, "accept", d.flushAccepts), max: 1000, patience: 5 * time.Second})
 	d.durable = newBatcher(batcher[store.Claim, claimReply]{flush: guarded(d, "claim", d.flushClaims(true)), max: 500, same: sameClaim})
-	d.plain = newBatcher(batcher[store.Claim, claimReply]{flush: guarded(d, "claim", d.flushClaims(false)), max: 500, same: sameClaim})
+	d.plain = newBatcher(batcher[store.Claim, claimReply]{flush: guarded(d, "claim", d.flushClaims(false)), max: 500, linger: time.Millisecond, busy: 16, same: sameClaim})
 	d.records = newBatcher(batcher[store.Result, store.Fate]{flush: guarded(d, "record", d.flushRecords), max: 1000, linger: 2 * time.Millisecond, same: sameResult})
 	d.locked = newBatcher(batcher[store.Result, store.Fate]{flush: guarded(d, "record", d.flushRecords), max: 100, linger: 10 * time.Millisecond, same: sameResult})
 	d.loads = newBatcher(batcher[store.DeliveryID, *loaded]{flush: guarded(d, "load", d.flushLoads), max: 500, patience: 5 * time.Second})

@@ -28,7 +28,7 @@ const (
 	maxBatchRows  = 1000    // of a JSON batch
 	maxStreamRows = 10_000  // of a batch of lines
 	maxLine       = 1 << 20 // bytes of one line
-	partRows      = 250     // accepted together
+	partRows      = 1000    // accepted together
 	partBytes     = 4 << 20 // of the rows of one part, more or less
 	maxRowErrors  = 10      // of one row, so that answers stay small
 )

@@ -148,7 +148,7 @@ func queueClaimedBefore(b *pgx.Batch, node uuid.UUID, claims []Claim, out *[]Cla
 		ids = append(ids, c.ID)
 	}
 	b.Queue(claimedBefore, k.ids, k.step, k.target, k.turn, node, ids).Query(func(rows pgx.Rows) (err error) {
-		*out, err = pgx.CollectRows(rows, scanClaimed)
+		*out, err = pgx.AppendRows(make([]Claimed, 0, len(claims)), rows, scanClaimed) // which are large
 		return err
 	})
 }
@@ -168,7 +168,7 @@ func queueClaims(b *pgx.Batch, node uuid.UUID, claims []Claim, durable bool, out
 	}
 	b.Queue(settings, rowPatience.String())
 	b.Queue(claimDeliveries, k.ids, k.step, k.target, k.turn, account, node, ids).Query(func(rows pgx.Rows) (err error) {
-		*out, err = pgx.CollectRows(rows, scanClaimed)
+		*out, err = pgx.AppendRows(make([]Claimed, 0, len(claims)), rows, scanClaimed) // which are large
 		return err
 	})
 }
