@@ -28,7 +28,8 @@ const (
 	maxBatchRows  = 1000    // of a JSON batch
 	maxStreamRows = 10_000  // of a batch of lines
 	maxLine       = 1 << 20 // bytes of one line
-	partRows      = 1000    // accepted together
+	partRows      = 1000    // of a JSON batch that are accepted together: it is paid for whole
+	partLines     = 250     // of lines: a part must fit into what a limit allows at once
 	partBytes     = 4 << 20 // of the rows of one part, more or less
 	maxRowErrors  = 10      // of one row, so that answers stay small
 )

@@ -113,7 +113,7 @@ func (l *lineReader) defaults() (defaults, *Problem) {
 // part reads the rows that are worked on together; none at the end.
 func (l *lineReader) part() ([]batchRow, *Problem) {
 	var rows []batchRow
-	for size := 0; len(rows) < partRows && size < partBytes; {
+	for size := 0; len(rows) < partLines && size < partBytes; {
 		row, err := l.next()
 		if errors.Is(err, io.EOF) {
 			break
