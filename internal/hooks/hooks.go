@@ -49,6 +49,7 @@ type Store interface {
 	RotateWebhook(ctx context.Context, project string, id uuid.UUID, key secret.Value, overlap time.Duration) (store.Webhook, error)
 	WebhookCalls(ctx context.Context, project string, webhook, before uuid.UUID, limit int) ([]store.Record, error)
 	Get(ctx context.Context, project string, id uuid.UUID) (store.Record, error)
+	Content(ctx context.Context, id uuid.UUID) (notify.Content, error)
 	Accept(ctx context.Context, rows []store.Acceptance, now time.Time, keep time.Duration) ([]store.Accepted, []error, error)
 	Events(ctx context.Context, f store.EventFilter) (store.EventPage, error)
 	EventBounds(ctx context.Context, project string) (oldest, newest int64, err error)

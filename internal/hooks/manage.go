@@ -143,10 +143,17 @@ func (s *Service) Replay(ctx context.Context, project string, id, call uuid.UUID
 		return Call{}, err
 	}
 	l, err := labelIn(&was.Notification)
-	if err != nil || was.Notification.Content.Webhook == nil {
-		return Call{}, fmt.Errorf("replay a call of a webhook: its message cannot be read: %w", err)
+	if err != nil {
+		return Call{}, fmt.Errorf("replay a call of a webhook: read its label: %w", err)
 	}
-	return s.sendOne(ctx, &w, was.Notification.Content.Webhook.Payload, l)
+	content, err := s.cfg.Store.Content(ctx, call) // which no record brings along
+	if err != nil {
+		return Call{}, fmt.Errorf("replay a call of a webhook: %w", err)
+	}
+	if content.Webhook == nil {
+		return Call{}, errors.New("replay a call of a webhook: its content is no call's")
+	}
+	return s.sendOne(ctx, &w, content.Webhook.Payload, l)
 }
 
 // Replayed is what a replay did.
