@@ -92,7 +92,7 @@ func (b *bench) fill(ctx context.Context, waiting bool, n int) (_ *service, err 
 	}
 	tables := []string{"notifications", "deliveries", "waits", "events"}
 	if !waiting {
-		if err := s.awaitFinal(ctx, mark, 1); err != nil {
+		if err := s.awaitDone(ctx, webhooks, mark, 1); err != nil {
 			return nil, err
 		}
 		tables[2] = "attempts"

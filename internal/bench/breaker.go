@@ -64,11 +64,11 @@ func breaker(ctx context.Context, b *bench) (_ Sample, err error) {
 		return Sample{}, err
 	}
 	sample.Value = float64(time.Since(closed)) / float64(time.Millisecond)
-	if err := s.awaitFinal(ctx, mark, n); err != nil {
+	if err := s.awaitDone(ctx, webhooks, mark, n); err != nil {
 		return Sample{}, err
 	}
 	sample.More["/s delivered then"] = float64(n) / time.Since(closed).Seconds()
-	return sample, s.verify(ctx, mark, n, webhooks.status)
+	return sample, s.verify(ctx, webhooks, mark, n)
 }
 
 // awaitHeld returns when so many deliveries wait for the breaker.

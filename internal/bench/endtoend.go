@@ -43,7 +43,7 @@ func (s *service) deliver(ctx context.Context, c channel, n, window int) (Sample
 		return Sample{}, err
 	}
 	accepted := time.Now()
-	if err := s.awaitFinal(ctx, mark, n); err != nil {
+	if err := s.awaitDone(ctx, c, mark, n); err != nil {
 		return Sample{}, err
 	}
 	sample, err := m.end(ctx, n, time.Now())
@@ -53,5 +53,5 @@ func (s *service) deliver(ctx context.Context, c channel, n, window int) (Sample
 	if window == 0 {
 		sample.More = map[string]float64{"accepted/s meanwhile": float64(n) / accepted.Sub(m.began).Seconds()}
 	}
-	return sample, s.verify(ctx, mark, n, c.status)
+	return sample, s.verify(ctx, c, mark, n)
 }

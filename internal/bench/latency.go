@@ -116,7 +116,7 @@ func latency(ctx context.Context, b *bench) (_ Sample, err error) {
 	if err != nil {
 		return Sample{}, err
 	}
-	if err := s.awaitFinal(ctx, mark, t.n); err != nil {
+	if err := s.awaitDone(ctx, webhooks, mark, t.n); err != nil {
 		return Sample{}, err
 	}
 	ended := time.Now()
@@ -135,7 +135,7 @@ func latency(ctx context.Context, b *bench) (_ Sample, err error) {
 		"% of a core for the service": used.Cost.Service * float64(t.n) / 1000 / seconds * 100,
 		"% of a core for PostgreSQL":  used.Cost.Server * float64(t.n) / 1000 / seconds * 100,
 	}}
-	return sample, s.verify(ctx, mark, t.n, webhooks.status)
+	return sample, s.verify(ctx, webhooks, mark, t.n)
 }
 
 // besideSlow measures the latency of a healthy destination while many messages
@@ -171,7 +171,7 @@ func besideSlow(ctx context.Context, b *bench) (_ Sample, err error) {
 	if err != nil {
 		return Sample{}, err
 	}
-	if err := s.awaitFinal(ctx, mark, many+t.n); err != nil {
+	if err := s.awaitDone(ctx, webhooks, mark, many+t.n); err != nil {
 		return Sample{}, err
 	}
 	took := time.Since(began)
@@ -182,5 +182,5 @@ func besideSlow(ctx context.Context, b *bench) (_ Sample, err error) {
 	sample := Sample{Value: quantile(sinceSent, 0.99), More: map[string]float64{
 		"ms median": quantile(sinceSent, 0.5), "ms at most": sinceSent[len(sinceSent)-1], "s until the slow ones were done": took.Seconds(),
 	}}
-	return sample, s.verify(ctx, mark, many+t.n, webhooks.status)
+	return sample, s.verify(ctx, webhooks, mark, many+t.n)
 }

@@ -14,7 +14,10 @@ const (
 // channel is a channel as the benchmark uses it.
 type channel struct {
 	name   string
-	status string // what a notification ends as
+	status string // how far a notification comes
+	// final says that it ends there. An SMS that was sent waits for its receipt,
+	// which the sink does not give.
+	final bool
 	// message is the body of a POST: number n, to one of the sink's hosts.
 	message func(hosts []string, n int) []byte
 }
@@ -24,13 +27,13 @@ type channel struct {
 const text = "api: 3 of 5 pods are down since 08:00 UTC and the deployment was rolled back; see the incident's page for what was tried"
 
 var (
-	webhooks = channel{"webhook", "delivered", func(hosts []string, n int) []byte {
+	webhooks = channel{"webhook", "delivered", true, func(hosts []string, n int) []byte {
 		return webhookMessage(fmt.Sprintf("http://%s/w/%d", hosts[n%len(hosts)], n), n, "")
 	}}
-	texts = channel{"sms", "sent", func(_ []string, n int) []byte {
+	texts = channel{"sms", "sent", false, func(_ []string, n int) []byte {
 		return fmt.Appendf(nil, `{"to":{"sms":"+1415%07d"},"content":{"body":"%d %s"}}`, 5550000+n%4450000, n, text)
 	}}
-	mails = channel{"email", "sent", func(_ []string, n int) []byte {
+	mails = channel{"email", "sent", true, func(_ []string, n int) []byte {
 		return fmt.Appendf(nil, `{"to":{"email":"user%d@example.com"},"content":{"title":"Message %d","body":"%s"}}`, n, n, text)
 	}}
 )

@@ -233,31 +233,33 @@ func (s *service) mark(ctx context.Context) (event int64, err error) {
 	return event, nil
 }
 
-// awaitFinal returns when so many notifications have ended since the mark.
-func (s *service) awaitFinal(ctx context.Context, mark int64, n int) error {
+// awaitDone returns when so many notifications have come as far as they can since
+// the mark.
+func (s *service) awaitDone(ctx context.Context, c channel, mark int64, n int) error {
 	if err := s.awaitCalls(ctx, int64(n)); err != nil {
 		return err
 	}
-	var final int64
+	const doneSQL = "select count(*) from dispatcher.events where id > $1 and case when $2 then final else type = $3 and step is not null end"
+	var done int64
 	return await(ctx, func() (int64, bool, error) {
-		err := s.d.pool.QueryRow(ctx, "select count(*) from dispatcher.events where id > $1 and final", mark).Scan(&final)
-		return final, final >= int64(n), err
-	}, func() string { return fmt.Sprintf("%d of %d notifications", final, n) })
+		err := s.d.pool.QueryRow(ctx, doneSQL, mark, c.final, c.status).Scan(&done)
+		return done, done >= int64(n), err
+	}, func() string { return fmt.Sprintf("%d of %d notifications", done, n) })
 }
 
 const verifySQL = `
-with e as (select notification_id, final, type from dispatcher.events where id > $1),
-  f as (select distinct notification_id from e where final)
+with e as (select notification_id, final, type, step from dispatcher.events where id > $1),
+  f as (select distinct notification_id from e where case when $2 then final else type = $3 and step is not null end)
 select (select count(distinct notification_id) from e where type = 'accepted'), (select count(*) from f),
   (select count(*) from f join dispatcher.notifications n on n.id = f.notification_id),
-  (select count(*) from f join dispatcher.deliveries d using (notification_id) where d.final and d.status = $2),
+  (select count(*) from f join dispatcher.deliveries d using (notification_id) where d.final = $2 and d.status = $3),
   (select count(distinct a.notification_id) from f join dispatcher.attempts a using (notification_id) where a.outcome = 'accepted')`
 
 // verify checks that n notifications have every row that they should have since
 // the mark, and that the sink received each once or more.
-func (s *service) verify(ctx context.Context, mark int64, n int, status string) error {
+func (s *service) verify(ctx context.Context, c channel, mark int64, n int) error {
 	var rows [5]int
-	err := s.d.pool.QueryRow(ctx, verifySQL, mark, status).Scan(&rows[0], &rows[1], &rows[2], &rows[3], &rows[4])
+	err := s.d.pool.QueryRow(ctx, verifySQL, mark, c.final, c.status).Scan(&rows[0], &rows[1], &rows[2], &rows[3], &rows[4])
 	if err != nil {
 		return fmt.Errorf("verify: %w", err)
 	}
@@ -265,7 +267,7 @@ func (s *service) verify(ctx context.Context, mark int64, n int, status string) 
 	if err := s.b.sink.ask(ctx, order{Do: doStats}, &received); err != nil {
 		return err
 	}
-	for i, name := range []string{"accepted events", "final events", "notifications", "deliveries that are " + status, "attempts"} {
+	for i, name := range []string{"accepted events", "events of the end", "notifications", "deliveries that are " + c.status, "attempts"} {
 		if rows[i] != n {
 			return fmt.Errorf("verify: %d %s of %d notifications", rows[i], name, n)
 		}
@@ -287,7 +289,7 @@ func (s *service) warm(ctx context.Context, c channel) error {
 	if err := s.send(ctx, load{messages: s.b.messages(c, 0, n), media: jsonType, size: min(n, 250)}); err != nil {
 		return err
 	}
-	if err := s.awaitFinal(ctx, mark, n); err != nil {
+	if err := s.awaitDone(ctx, c, mark, n); err != nil {
 		return err
 	}
 	return s.d.settle(ctx)

@@ -3,6 +3,7 @@ package sink
 import (
 	"bufio"
 	"bytes"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ const maxBody = 1 << 20
 
 // request is what matters of one.
 type request struct {
+	get    bool
 	path   []byte
 	length int
 	id     id // of the webhook-id, zero for none
@@ -36,6 +38,7 @@ type request struct {
 //	POST /w/17           a webhook with the number 17
 //	POST /slow/4000/17   the same, answered after 4000 ms
 //	POST /2010-04-01/…   Twilio's message resource; the text begins with a number
+//	GET /2010-04-01/…    what became of a message: it was sent
 func (s *Sink) serveHTTP(c net.Conn, in *bufio.Reader) error {
 	var r request
 	for {
@@ -80,6 +83,8 @@ func (s *Sink) answer(r *request) ([]byte, error) {
 		}
 		s.received(r.id)
 		return answerWebhook, nil
+	case bytes.HasPrefix(r.path, []byte("/2010-04-01/")) && r.get:
+		return twilioStatus(r.path)
 	case bytes.HasPrefix(r.path, []byte("/2010-04-01/")):
 		return s.twilio(r.body)
 	}
@@ -102,9 +107,33 @@ func (s *Sink) twilio(form []byte) ([]byte, error) {
 	}
 	s.arrived(n)
 	s.received(numbered(n))
-	body := fmt.Appendf(nil, `{"sid":"SM%032x","status":"queued","error_code":null,"num_segments":"1"}`, n)
-	head := fmt.Appendf(nil, "HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", len(body))
-	return append(head, body...), nil
+	return jsonAnswer("201 Created", fmt.Appendf(nil, `{"sid":"SM%032x","status":"queued","error_code":null,"num_segments":"1"}`, n)), nil
+}
+
+// twilioStatus answers who asks what became of a message: nothing yet.
+func twilioStatus(path []byte) ([]byte, error) {
+	sid, ok := bytes.CutSuffix(path[bytes.LastIndexByte(path, '/')+1:], []byte(".json"))
+	if !ok || !bytes.HasPrefix(sid, []byte("SM")) {
+		return nil, errRequest
+	}
+	return jsonAnswer("200 OK", fmt.Appendf(nil, `{"sid":"%s","status":"sent","error_code":null}`, sid)), nil
+}
+
+func jsonAnswer(status string, body []byte) []byte {
+	head := fmt.Appendf(nil, "HTTP/1.1 %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", status, len(body))
+	return append(head, body...)
+}
+
+// named is the id of a message that is known by a text; the zero one of none.
+func named(text []byte) id {
+	if len(text) == 0 {
+		return id{}
+	}
+	if u, err := uuid.ParseBytes(text); err == nil {
+		return id(u)
+	}
+	sum := sha256.Sum256(text)
+	return id(sum[:16])
 }
 
 // numbered is the id of a message that is known by its number.
@@ -129,10 +158,11 @@ func (r *request) read(in *bufio.Reader) error {
 	if err != nil {
 		return err
 	}
-	_, path, ok := bytes.Cut(line, []byte(" "))
+	method, path, ok := bytes.Cut(line, []byte(" "))
 	if !ok {
 		return errRequest
 	}
+	r.get = string(method) == "GET"
 	path, _, _ = bytes.Cut(path, []byte(" "))
 	r.path = append(r.path[:0], path...)
 	r.length, r.id = 0, id{}
@@ -170,11 +200,7 @@ func (r *request) header(line []byte) error {
 		}
 		r.length = int(min(n, maxBody+1))
 	case colon == len("webhook-id") && bytes.EqualFold(name, []byte("webhook-id")):
-		u, err := uuid.ParseBytes(value)
-		if err != nil {
-			return errRequest
-		}
-		r.id = id(u)
+		r.id = named(value)
 	case colon == len("transfer-encoding") && bytes.EqualFold(name, []byte("transfer-encoding")):
 		return errRequest
 	}

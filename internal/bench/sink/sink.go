@@ -53,7 +53,8 @@ type shard struct {
 	seen map[id]struct{}
 }
 
-// id names a message: the UUID of a webhook-id or a Message-ID, or a number.
+// id names a message: its webhook-id or Message-ID, a hash of one that is no UUID,
+// or a number.
 type id [16]byte
 
 type arrivals struct {

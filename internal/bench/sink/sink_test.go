@@ -117,6 +117,15 @@ func TestTwiliosMessagesGetASIDAndAreCountedByNumber(t *testing.T) {
 			t.Errorf("%d %s", status, answer)
 		}
 	}
+	const sid = "SM0000000000000000000000000000000c"
+	resp, err := client.Get(strings.TrimSuffix(url, ".json") + "/" + sid + ".json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close() //nolint:errcheck // read to its end
+	if answer, err := io.ReadAll(resp.Body); err != nil || !strings.Contains(string(answer), `"sid":"`+sid+`","status":"sent"`) {
+		t.Errorf("asked for a message: %s, %v", answer, err)
+	}
 	if got, want := s.Stats(), (sink.Stats{Calls: 3, Distinct: 2}); got != want {
 		t.Errorf("stats %+v, want %+v", got, want)
 	}
@@ -129,7 +138,8 @@ func TestWhatIsNoMessageIsRefused(t *testing.T) {
 		"no number":     "POST /w/x HTTP/1.1\r\nwebhook-id: " + uuid.NewString() + "\r\n\r\n",
 		"another path":  "POST / HTTP/1.1\r\nwebhook-id: " + uuid.NewString() + "\r\n\r\n",
 		"no text":       "POST /2010-04-01/x HTTP/1.1\r\nContent-Length: 4\r\n\r\nTo=1",
-		"an odd id":     "POST /w/1 HTTP/1.1\r\nwebhook-id: 17\r\n\r\n",
+		"an empty id":   "POST /w/1 HTTP/1.1\r\nwebhook-id: \r\n\r\n",
+		"no SID":        "GET /2010-04-01/Accounts/AC1/Messages.json HTTP/1.1\r\n\r\n",
 		"chunks":        "POST /w/1 HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
 		"a huge body":   "POST /w/1 HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n",
 		"no header":     "POST /w/1 HTTP/1.1\r\nnonsense\r\n\r\n",
@@ -159,8 +169,7 @@ func TestWhatIsNoMessageIsRefused(t *testing.T) {
 func TestMailsAreCountedByTheirMessageID(t *testing.T) {
 	t.Parallel()
 	s := open(t, 1)
-	id := uuid.NewString()
-	for _, id := range []string{id, id, uuid.NewString()} {
+	for _, id := range []string{"one.4711", "one.4711", uuid.NewString()} {
 		letter := "From: a@example.com\r\nMessage-ID: <" + id + "@example.com>\r\n\r\n..dots\r\n" + strings.Repeat("line\r\n", 2000)
 		if err := smtp.SendMail(s.SMTP(), nil, "a@example.com", []string{"b@example.com"}, []byte(letter)); err != nil {
 			t.Fatal(err)

@@ -5,14 +5,12 @@ import (
 	"bytes"
 	"errors"
 	"net"
-
-	"github.com/google/uuid"
 )
 
 var errMail = errors.New("not a mail that the sink reads")
 
 // serveSMTP takes every mail, as RFC 5321 goes without extensions that would cost
-// something. A mail is known by the UUID of its Message-ID.
+// something. A mail is known by its Message-ID.
 func (s *Sink) serveSMTP(c net.Conn, in *bufio.Reader) error {
 	say := func(text string) error {
 		_, err := c.Write([]byte(text + "\r\n"))
@@ -66,11 +64,7 @@ func (s *Sink) mail(in *bufio.Reader) error {
 		if len(line) > len(name) && bytes.EqualFold(line[:len(name)], name) {
 			_, value, _ := bytes.Cut(line, []byte("<"))
 			value, _, _ = bytes.Cut(value, []byte("@"))
-			u, err := uuid.ParseBytes(value)
-			if err != nil {
-				return errMail
-			}
-			known = id(u)
+			known = named(value)
 		}
 	}
 	if known == (id{}) {
