@@ -84,7 +84,7 @@ func root() command {
 			"and falls back from one to the next.",
 		sub: []command{
 			serveCommand(), devCommand(), sandboxCommand(), benchCommand(), migrateCommand(), sendCommand(), watchCommand(), showCommand(), cancelCommand(), ackCommand(), retryCommand(), eventsCommand(), keysCommand(),
-			rolesCommand(), channelsCommand(), configCommand(), healthcheckCommand(), openapiCommand(), versionCommand(),
+			rolesCommand(), channelsCommand(), suppressionsCommand(), configCommand(), healthcheckCommand(), openapiCommand(), versionCommand(),
 		},
 	}
 }

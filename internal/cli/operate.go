@@ -47,10 +47,9 @@ func setupOperate(verb string, ends bool) func(*flag.FlagSet) action {
 		flags := newAPIFlags(f)
 		why := f.String("why", "", "the `reason`, which is kept; must be given")
 		scope := f.String("scope", "", "a `scope` below the account, as channels list shows it")
-		until, length := new(string), new(time.Duration)
+		var end endFlags
 		if ends {
-			until = f.String("until", "", "the `time` when it ends by itself, RFC 3339 (default never)")
-			length = f.Duration("for", 0, "how `long` it holds, in place of --until")
+			end = newEndFlags(f)
 		}
 		asJSON := f.Bool("json", false, "print JSON")
 		return func(ctx context.Context, e *env, args []string) error {
@@ -59,22 +58,14 @@ func setupOperate(verb string, ends bool) func(*flag.FlagSet) action {
 				return usagef("channels %s takes the name of one account; see dispatcher channels list", verb)
 			case strings.TrimSpace(*why) == "":
 				return usagef("--why must be given")
-			case *until != "" && *length != 0:
-				return usagef("--until and --for do not go together")
-			case *length < 0:
-				return usagef("--for must not be negative")
 			}
-			if *until != "" {
-				if _, err := time.Parse(time.RFC3339, *until); err != nil {
-					return usagef("--until must be an RFC 3339 time, such as 2027-12-01T08:00:00Z")
-				}
-			}
-			if *length > 0 {
-				*until = time.Now().Add(*length).UTC().Format(time.RFC3339Nano)
+			until, err := end.at(time.Now())
+			if err != nil {
+				return err
 			}
 			body := object{"action": verb, "why": *why}
 			set(body, "scope", *scope)
-			set(body, "until", *until)
+			set(body, "until", until)
 			answer, err := operate(ctx, e, flags, args[0], "breaker", body)
 			if err != nil || *asJSON {
 				return orRaw(e, answer, err)
@@ -91,6 +82,39 @@ func setupOperate(verb string, ends bool) func(*flag.FlagSet) action {
 			return nil
 		}
 	}
+}
+
+// endFlags say when something ends by itself.
+type endFlags struct {
+	until  *string
+	length *time.Duration
+}
+
+func newEndFlags(f *flag.FlagSet) endFlags {
+	return endFlags{
+		until:  f.String("until", "", "the `time` when it ends by itself, RFC 3339 (default never)"),
+		length: f.Duration("for", 0, "how `long` it holds, in place of --until"),
+	}
+}
+
+// at is the end that the flags name, as RFC 3339; empty for never, and where there
+// are no such flags.
+func (f endFlags) at(now time.Time) (string, error) {
+	switch {
+	case f.until == nil:
+		return "", nil
+	case *f.until != "" && *f.length != 0:
+		return "", usagef("--until and --for do not go together")
+	case *f.length < 0:
+		return "", usagef("--for must not be negative")
+	case *f.length > 0:
+		return now.Add(*f.length).UTC().Format(time.RFC3339Nano), nil
+	case *f.until != "":
+		if _, err := time.Parse(time.RFC3339, *f.until); err != nil {
+			return "", usagef("--until must be an RFC 3339 time, such as 2027-12-01T08:00:00Z")
+		}
+	}
+	return *f.until, nil
 }
 
 func setupPause(verb string) func(*flag.FlagSet) action {

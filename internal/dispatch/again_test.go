@@ -330,4 +330,11 @@ func TestFailedFindsWhatARetryWouldStart(t *testing.T) {
 			t.Errorf("%s: %v, %v, %v", name, ids, more, err)
 		}
 	}
+	n.exec(t, "update dispatcher.deliveries set because = 'suppressed: stop' where notification_id = $1", bad)
+	for because, want := range map[string]int{"suppressed": 1, "suppressed: stop": 1, "suppress": 0, "stop": 0} {
+		ids, _, err := n.store.Failed(t.Context(), store.Failures{Filter: store.Filter{Project: "default"}, Because: because}, 10)
+		if err != nil || len(ids) != want {
+			t.Errorf("because %q: %v, %v", because, ids, err)
+		}
+	}
 }

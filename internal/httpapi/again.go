@@ -53,7 +53,7 @@ type retryOutput struct {
 type retryMany struct {
 	Status    string `json:"status,omitempty" enum:"failed,partially_failed,expired,suppressed" doc:"Only those that ended so; default is any of these."`
 	Channel   string `json:"channel,omitempty" enum:"push,sms,whatsapp,email,slack,webhook" doc:"Only those that failed on it."`
-	Because   string `json:"because,omitempty" maxLength:"255" example:"provider_unavailable" doc:"Only those of which a delivery ended for this reason, word for word."`
+	Because   string `json:"because,omitempty" maxLength:"255" example:"provider_unavailable" doc:"Only those of which a delivery ended for this reason, word for word or up to its colon."`
 	After     string `json:"created_after,omitempty" format:"date-time" doc:"Created at this instant or later."`
 	Before    string `json:"created_before,omitempty" format:"date-time" doc:"Created before this instant."`
 	ExpiresAt string `json:"expires_at,omitempty" format:"date-time" doc:"As for one."`

@@ -62,7 +62,7 @@ type liftInput struct {
 type suppressionView struct {
 	ID        string         `json:"id" example:"sms-3ba1979877547c84abd999c3de4bfa9a" doc:"The channel and a hash of the address. The address itself is not stored."`
 	Channel   notify.Channel `json:"channel" enum:"push,sms,whatsapp,email,slack,webhook"`
-	Reason    string         `json:"reason" example:"recipient_rejected" doc:"Why: stop (the person said so), complaint, manual (an operator said so), unreachable (five deliveries in a row, over three days or more, ended recipient_unavailable), or the outcome of the call or receipt that said the address is dead, such as recipient_rejected."`
+	Reason    string         `json:"reason" example:"recipient_rejected" doc:"Why: stop, complaint or unsubscribe (the person said so), manual (an operator said so), unreachable (five deliveries in a row, over three days or more, ended recipient_unavailable), or the outcome of the call or receipt that said the address is dead, such as recipient_rejected."`
 	Source    string         `json:"source" example:"twilio-main" doc:"The account that it came from, or the name and id of the API key."`
 	CreatedAt time.Time      `json:"created_at"`
 	Until     *time.Time     `json:"until" doc:"When it ends by itself; null for never."`

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -208,6 +209,12 @@ func collect(ctx context.Context, q queryer, sql string, args []any) ([]uuid.UUI
 	return pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 }
 
+// because reports whether a delivery ended for the reason that is looked for: word
+// for word, or up to the colon after which the particulars stand.
+func (f *Failures) because(reason string) bool {
+	return f.Because == "" || reason == f.Because || strings.HasPrefix(reason, f.Because+": ")
+}
+
 func (f *Failures) matches(r *Record) bool {
 	if r.retry() != Retried {
 		return false
@@ -217,7 +224,7 @@ func (f *Failures) matches(r *Record) bool {
 	}
 	for _, d := range r.Deliveries {
 		taken := notify.UntilAccepted.MetBy(d.Status)
-		if !taken && (f.Channel == "" || d.Channel == f.Channel) && (f.Because == "" || d.Because == f.Because) {
+		if !taken && (f.Channel == "" || d.Channel == f.Channel) && f.because(d.Because) {
 			return true
 		}
 	}

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -20,8 +21,7 @@ func (d *db) told(project string) []string {
 		d.t.Fatal(err)
 	}
 	out := []string{}
-	for i := len(events) - 1; i >= 0; i-- {
-		e := events[i]
+	for _, e := range slices.Backward(events) {
 		line := e.Action + " " + string(e.Channel) + " " + e.Reason + " " + e.Source
 		if !e.Until.IsZero() {
 			line += " for a while"

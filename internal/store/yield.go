@@ -160,10 +160,6 @@ type lockedRows struct {
 	addresses     map[addressKey]bool // their suppression or strikes
 }
 
-func (h *lockedRows) any() bool {
-	return len(h.deliveries)+len(h.notifications)+len(h.addresses) > 0
-}
-
 // touchedBy reports whether a result cannot be written without one of them.
 func (h *lockedRows) touchedBy(r *Result) bool {
 	if h.deliveries[r.DeliveryID] || h.notifications[r.Notification] {
