@@ -313,6 +313,10 @@ func (n *node) answered(c *call, turn int, a answer) {
 	default:
 	}
 	if scope, quiet := p.quiet(a); quiet > 0 {
+		if w.faulty && w.oneIn(20) {
+			w.logf("operator resets %s while an answer is on its way", scope)
+			w.override(p, scope, reset, 0) // of which the node hears later than of the instant
+		}
 		w.named(scope, n, now().Add(quiet))
 		n.member.Throttle(scope, n.clock().Add(quiet), n.clock())
 	}

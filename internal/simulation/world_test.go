@@ -226,16 +226,28 @@ func (w *world) cut() {
 func (w *world) operate() {
 	p := pick(w, w.providers...)
 	scope := p.breakerScope(pick(w, p.narrow...))
-	by := resilience.Override{Who: "ana", Why: "drill", Until: now().Add(w.between(time.Second, time.Minute))}
 	kind := w.IntN(3)
 	w.logf("operator does %d to %s", kind, scope)
+	w.override(p, scope, kind, w.between(time.Second, time.Minute))
+}
+
+// What an operator may do to a breaker.
+const (
+	forceOpen = iota
+	forceClosed
+	reset
+)
+
+// override has an operator do something to a breaker now, for as long as d.
+func (w *world) override(p *provider, scope string, kind int, d time.Duration) {
+	by := resilience.Override{Who: "ana", Why: "drill", Until: now().Add(d)}
 	w.shared.update(scope, func(r resilience.BreakerRecord, now time.Time) (resilience.BreakerRecord, resilience.Transition) {
 		b := resilience.RestoreBreaker(p.breaker, r)
 		var t resilience.Transition
 		switch kind {
-		case 0:
+		case forceOpen:
 			t = b.ForceOpen(by, now)
-		case 1:
+		case forceClosed:
 			t = b.ForceClosed(by, now)
 		default:
 			t = b.Reset(by, now)
