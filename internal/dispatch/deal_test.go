@@ -174,8 +174,10 @@ func TestWithRoomForOneTheProjectsTakeTurns(t *testing.T) {
 	var got []string
 	for range 6 {
 		_, rooms := d.dealOut([]heldGroup{
-			{"webhook-main/host:a", notify.Low, "b", 5, time.Minute}, {"webhook-main/host:a", notify.Low, "a", 5, time.Hour},
-			{"webhook-main/host:a", notify.Low, "c", 5, 0}, {"webhook-main/host:b", notify.Normal, "a", 1, 0},
+			{"webhook-main/host:a", notify.Low, "b", 5, time.Minute},
+			{"webhook-main/host:a", notify.Low, "a", 5, time.Hour},
+			{"webhook-main/host:a", notify.Low, "c", 5, 0},
+			{"webhook-main/host:b", notify.Normal, "a", 1, 0},
 		})
 		for _, p := range []string{"a", "b", "c"} {
 			if rooms["webhook-main/host:a low "+p] == 1 {
@@ -193,7 +195,9 @@ func TestTheQueueTakesNothingThatWouldComeBehindWhatIsHeld(t *testing.T) {
 	d := dealer(t, 8, doors{})
 	d.flights.look(map[string]notify.Priority{"channel:sms": notify.Normal})
 	_, rooms := d.dealOut([]heldGroup{
-		{"channel:sms", notify.Normal, "a", 100, 0}, {"queue:sms", notify.Normal, "b", 100, 0}, {"queue:sms", notify.Low, "b", 100, 0},
+		{"channel:sms", notify.Normal, "a", 100, 0},
+		{"queue:sms", notify.Normal, "b", 100, 0},
+		{"queue:sms", notify.Low, "b", 100, 0},
 		{"queue:sms", notify.High, "b", 100, 0},
 	})
 	want := map[string]int{"channel:sms normal a": 12, "queue:sms normal b": 12, "queue:sms high b": 100}

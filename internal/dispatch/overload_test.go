@@ -145,7 +145,7 @@ func kinds(ids []uuid.UUID, of [][]uuid.UUID) []int {
 func TestAHeldBacklogIsLetGoAsItsDestinationTakesIt(t *testing.T) {
 	t.Parallel()
 	const many, takes = 400, 20 * time.Millisecond
-	hook := newScript(notify.Webhook, func(int, *channels.Message) channels.Result { time.Sleep(takes); return channels.Ok("id") })
+	hook := newScript(notify.Webhook, func(int, *channels.Message) channels.Result { time.Sleep(takes); return channels.Ok("id") }) //nolint:forbidigo // the receiver is that slow
 	n := start(t, pgURL(t), limited(64, account(byHost{hook})), func(s *setup) { s.Hold = true })
 	to := notify.To{Webhook: &notify.WebhookTarget{URL: "https://slow.example/"}}
 	var flood sync.WaitGroup

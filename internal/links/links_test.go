@@ -18,7 +18,10 @@ func signer(seed byte) links.Signer {
 	return links.NewSigner(base, key)
 }
 
-func token(t interface{ Fatalf(format string, args ...any) }, link string) string {
+// failer is a test of testing or of rapid.
+type failer interface{ Fatalf(format string, args ...any) }
+
+func token(t failer, link string) string {
 	token, ok := strings.CutPrefix(link, base+"/a/")
 	if !ok {
 		t.Fatalf("%q does not begin with the base", link)
@@ -30,7 +33,7 @@ func TestALinkIsForItsNotificationOnly(t *testing.T) {
 	t.Parallel()
 	id := uuid.MustParse("0193a1b2-0000-7000-8000-000000000001")
 	link := signer(1).Acknowledge(id)
-	if want := len(base + "/a/") + 38; len(link) != want {
+	if want := len(base+"/a/") + 38; len(link) != want {
 		t.Errorf("the link is %q, want one of %d characters", link, want)
 	}
 	got, err := signer(1).Acknowledged(token(t, link))
