@@ -19,7 +19,9 @@ func signer(seed byte) links.Signer {
 }
 
 // failer is a test of testing or of rapid.
-type failer interface{ Fatalf(format string, args ...any) }
+type failer interface {
+	Fatalf(format string, args ...any)
+}
 
 func token(t failer, link string) string {
 	token, ok := strings.CutPrefix(link, base+"/a/")
