@@ -34,35 +34,38 @@ func backlog(waiting bool) func(context.Context, *bench) (Sample, error) {
 			}
 			took[i] = time.Since(began)
 		}
-		var rates [2][]float64
+		var rates, costs [2][]float64
 		for round := range b.o.Rounds {
 			for i, s := range services {
-				rate, err := s.round(ctx, fmt.Sprintf("%d.%d", sizes[i], round+1))
+				sample, err := s.round(ctx, fmt.Sprintf("%d.%d", sizes[i], round+1))
 				if err != nil {
 					return Sample{}, err
 				}
-				rates[i] = append(rates[i], rate)
+				rates[i] = append(rates[i], sample.Value)
+				costs[i] = append(costs[i], sample.Cost.Service+sample.Cost.Server)
 			}
 		}
-		few, many := median(rates[0]), median(rates[1])
-		return Sample{Value: many / few, More: map[string]float64{
-			fmt.Sprintf("/s beside %d", sizes[0]): few, fmt.Sprintf("/s beside %d", sizes[1]): many, "s to make the rows": took[1].Seconds(),
-		}}, nil
+		out := Sample{Value: median(rates[1]) / median(rates[0]), More: map[string]float64{"s to make the rows": took[1].Seconds()}}
+		for i, n := range sizes {
+			out.More[fmt.Sprintf("/s beside %d", n)] = median(rates[i])
+			out.More[fmt.Sprintf("CPU s/1000 of service and PostgreSQL beside %d", n)] = median(costs[i])
+		}
+		return out, nil
 	}
 }
 
 // round measures the steady load once, with a node that runs for it alone.
-func (s *service) round(ctx context.Context, name string) (float64, error) {
+func (s *service) round(ctx context.Context, name string) (Sample, error) {
 	defer s.b.profileAs(name)()
 	if err := s.addNode(ctx, app.ModeAll); err != nil {
-		return 0, err
+		return Sample{}, err
 	}
 	err := s.warm(ctx, webhooks)
 	var sample Sample
 	if err == nil {
 		sample, err = s.deliver(ctx, webhooks, s.b.o.Count, steadyWindow)
 	}
-	return sample.Value, errors.Join(err, s.stopNodes())
+	return sample, errors.Join(err, s.stopNodes())
 }
 
 // fill makes a database with so many notifications that wait for their time, or
