@@ -124,7 +124,8 @@ func flagHelp(w io.Writer, flags *flag.FlagSet) {
 	flags.VisitAll(func(f *flag.Flag) {
 		value, usage := flag.UnquoteUsage(f)
 		name := strings.TrimSuffix("--"+f.Name+" "+strings.ToUpper(value), " ")
-		if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "[]" {
+		// A zero stands for a default that depends, which the usage tells.
+		if f.DefValue != "" && f.DefValue != "0" && f.DefValue != "0s" && f.DefValue != "false" && f.DefValue != "[]" {
 			usage += " (default " + f.DefValue + ")"
 		}
 		rows = append(rows, []string{"  " + name, usage})
