@@ -74,12 +74,18 @@ func TestMemberIsSafeForConcurrentUse(t *testing.T) {
 	clock := func() time.Time { return start.Add(time.Duration(ticks.Add(1)) * 10 * time.Millisecond) }
 	shared := simulation.NewShared(clock)
 	var probes, most atomic.Int64
-	var wg sync.WaitGroup
+	var wg, failing sync.WaitGroup
+	failing.Add(12)
 	for i := range 3 {
 		m := resilience.NewMember(shared.Link(string(rune('a'+i))), func() float64 { return middle })
 		for j := range 4 {
 			wg.Go(func() {
 				for k := range 400 {
+					if k == 8 { // the failures of all are handed in before any succeeds, whoever runs when
+						failing.Done()
+						failing.Wait()
+						_ = m.Flush(t.Context(), clock())
+					}
 					p, denial := m.Admit(t.Context(), []resilience.Scope{account("a"), sender("a/s")}, clock())
 					if denial == nil {
 						if _, ok := p.Start(clock()); !ok {
