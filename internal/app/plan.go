@@ -17,7 +17,7 @@ func (a accounts) Plan(n *notify.Notification) []httpapi.PlannedStep {
 	var held []string
 	for _, s := range a.member.Snapshot(now) {
 		open := s.Breaker.State == resilience.Open && (s.Breaker.OpenUntil.IsZero() || s.Breaker.OpenUntil.After(now))
-		if open || s.Paused != nil || s.GateUntil.After(now) {
+		if open || s.GateUntil.After(now) {
 			held = append(held, s.Scope)
 		}
 	}

@@ -75,8 +75,6 @@ func refusalOf(d *resilience.Denial) *Refusal {
 	switch d.Kind {
 	case resilience.KindGate:
 		r.Reason = notify.WaitThrottled
-	case resilience.KindPaused:
-		r.Reason = notify.WaitPaused
 	case resilience.KindRamp:
 		r.Reason = notify.WaitCapacity
 	case resilience.KindBreaker:

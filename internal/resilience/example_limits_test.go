@@ -46,16 +46,15 @@ func ExampleDecision() {
 
 // A call that concerns an account and one of its conversations, each with a rate
 // of its own. Without a source a pacer works for one process.
-func ExamplePacer_Take() {
+func ExamplePacer_Wait() {
 	p := resilience.NewPacer(resilience.LimiterConfig{})
 	paces := []resilience.Pace{
 		{Scope: "slack-main", Limit: resilience.Limit{PerSecond: 50, Burst: 50}},
 		{Scope: "slack-main/C0123", Limit: resilience.Limit{PerSecond: 1, Burst: 1}},
 	}
-	now := time.Now()
 	for range 2 {
-		ok, until := p.Take(paces, now)
-		fmt.Println(ok, until.IsZero() || until.Equal(now.Add(time.Second)))
+		ok, until := p.Wait(context.Background(), paces, 20*time.Millisecond)
+		fmt.Println(ok, until.IsZero() || time.Until(until) <= time.Second)
 	}
 	// Output:
 	// true true

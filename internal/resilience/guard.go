@@ -5,33 +5,28 @@ import (
 	"time"
 )
 
-// Defaults of [GuardConfig].
-const (
-	DefaultMaxScopes = 10_000
-	maxTransitions   = 1024
-)
+// DefaultMaxScopes is the default of [GuardConfig].MaxScopes.
+const DefaultMaxScopes = 10_000
 
 // GuardConfig configures a [Guard].
 type GuardConfig struct {
 	// MaxScopes bounds how many scopes that are not well are remembered; default
 	// 10,000. Beyond it the one not used for longest is forgotten, one with a
-	// closed breaker first and one that an operator decided about never.
+	// closed breaker first.
 	MaxScopes int
 	// Rand returns a random number in [0, 1). It is called under the guard's lock.
 	Rand func() float64
 }
 
-// Guard holds the breakers, gates and pauses of one process, by scope. A scope is
+// Guard holds the breakers and gates of one process, by scope. A scope is
 // a name: an account, a sender, a host. Only scopes that are not well take memory:
-// those with recent failures, a breaker that was open within the last hour, a gate
-// that is shut, or a pause. It is safe for concurrent use.
+// those with recent failures, a breaker that was open within the last hour, or a gate
+// that is shut. It is safe for concurrent use.
 type Guard struct {
-	mu          sync.Mutex
-	cfg         GuardConfig
-	scopes      map[string]*entry
-	recent      recency
-	transitions []ScopeTransition
-	lost        int
+	mu     sync.Mutex
+	cfg    GuardConfig
+	scopes map[string]*entry
+	recent recency
 }
 
 // entry is one scope that is not well.
@@ -40,16 +35,13 @@ type entry struct {
 	breaker    *Breaker
 	gate       Gate
 	heardAt    time.Time // when its instant was last named, or a lesser one
-	pause      *Override
-	prev, next *entry // in the order of use
+	prev, next *entry    // in the order of use
 }
 
 func (e *entry) idle(now time.Time) bool {
 	_, shut := e.gate.Until(now)
-	return !shut && !e.paused(now) && e.breaker.Idle(now)
+	return !shut && e.breaker.Idle(now)
 }
-
-func (e *entry) paused(now time.Time) bool { return e.pause != nil && !e.pause.over(now) }
 
 // NewGuard returns a guard under which everything is well.
 func NewGuard(cfg GuardConfig) *Guard {
@@ -62,8 +54,8 @@ func NewGuard(cfg GuardConfig) *Guard {
 // Scope is one scope of a call.
 type Scope struct {
 	Name string
-	// Breaker has the numbers of the scope's breaker; nil where only gates and
-	// pauses apply to it. Accounts have breakers, and so do webhook hosts, where the
+	// Breaker has the numbers of the scope's breaker; nil where only gates
+	// apply to it. Accounts have breakers, and so do webhook hosts, where the
 	// account has none: one dead endpoint must not stop the others.
 	Breaker *BreakerConfig
 }
@@ -73,7 +65,6 @@ type Kind string
 
 // The kinds.
 const (
-	KindPaused  Kind = "paused"
 	KindGate    Kind = "gate"
 	KindBreaker Kind = "breaker"
 )
@@ -114,9 +105,7 @@ func (g *Guard) Admit(scopes []Scope, now time.Time) (Ticket, *Denial) {
 		h := held{scope: s}
 		if e := g.scopes[s.Name]; e != nil {
 			e.breaker.cfg = *s.Breaker
-			p, _, change := e.breaker.Admit(now)
-			g.note(s.Name, change)
-			h.permit = p
+			h.permit, _, _ = e.breaker.Admit(now)
 		}
 		t.add(h)
 	}
@@ -137,9 +126,6 @@ func (g *Guard) refuses(scopes []Scope, now time.Time) *Denial {
 			continue
 		}
 		g.recent.touch(e)
-		if e.paused(now) {
-			consider(Denial{s.Name, KindPaused, e.pause.Until})
-		}
 		if until, shut := e.gate.Until(now); shut {
 			consider(Denial{s.Name, KindGate, until})
 		}
@@ -153,7 +139,7 @@ func (g *Guard) refuses(scopes []Scope, now time.Time) *Denial {
 	return worst
 }
 
-// gated reports whether a gate or pause refuses a call that concerns the scopes.
+// gated reports whether a gate refuses a call that concerns the scopes.
 func (g *Guard) gated(scopes []Scope, now time.Time) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -162,7 +148,7 @@ func (g *Guard) gated(scopes []Scope, now time.Time) bool {
 		if e == nil {
 			continue
 		}
-		if _, shut := e.gate.Until(now); shut || e.paused(now) {
+		if _, shut := e.gate.Until(now); shut {
 			return true
 		}
 	}
@@ -205,21 +191,6 @@ func (t *Ticket) add(h held) {
 	t.more = append(t.more, h)
 }
 
-// Probe reports whether the call is the probe of a half-open breaker.
-func (t *Ticket) Probe() bool {
-	for _, h := range t.few[:t.n] {
-		if h.permit.Probe() {
-			return true
-		}
-	}
-	for _, h := range t.more {
-		if h.permit.Probe() {
-			return true
-		}
-	}
-	return false
-}
-
 // Done reports what the call told, to every scope of it that has a breaker. It
 // must be called once; further calls do nothing.
 func (t *Ticket) Done(e Evidence, now time.Time) {
@@ -248,7 +219,7 @@ func (g *Guard) report(h held, ev Evidence, now time.Time) {
 		e = g.entry(h.scope.Name, now)
 	}
 	e.breaker.cfg = *h.scope.Breaker
-	g.note(e.name, e.breaker.Report(h.permit, ev, now, g.cfg.Rand()))
+	e.breaker.Report(h.permit, ev, now, g.cfg.Rand())
 	if e.idle(now) {
 		g.forget(e)
 	}

@@ -91,11 +91,6 @@ func TestGuardDeniesWithWhatHoldsLongest(t *testing.T) {
 		t.Error("an instant that is earlier, or over, moves a gate")
 	}
 	wantDenied(t, g, scopes, start, resilience.Denial{Scope: "a/t", Kind: resilience.KindGate, Until: start.Add(40 * time.Second)})
-	g.Pause("a", resilience.Override{Who: "ana"}, start)
-	wantDenied(t, g, scopes, start, resilience.Denial{Scope: "a", Kind: resilience.KindPaused})
-	if !g.Resume("a", start) || g.Resume("a", start) {
-		t.Error("Resume does not say whether there was a pause")
-	}
 	wantDenied(t, g, scopes, start.Add(30*time.Second), resilience.Denial{Scope: "a/t", Kind: resilience.KindGate, Until: start.Add(40 * time.Second)})
 	finish(t, g, scopes, success, start.Add(40*time.Second))
 }
@@ -108,11 +103,7 @@ func TestGuardTakesNoProbeThatAnotherScopeDenies(t *testing.T) {
 	}
 	due := start.Add(30 * time.Second)
 	g.Throttle("h", due.Add(time.Second), start)
-	g.Transitions()
 	wantDenied(t, g, both, due, resilience.Denial{Scope: "h", Kind: resilience.KindGate, Until: due.Add(time.Second)})
-	if got, _ := g.Transitions(); len(got) != 0 {
-		t.Errorf("a denied call changed %+v", got)
-	}
 	ticket, denied := g.Admit(both[:1], due) // the probe is still to be had
 	if denied != nil || !ticket.Probe() {
 		t.Errorf("denied %+v, probe %t; want the probe", denied, ticket.Probe())
@@ -154,14 +145,9 @@ func TestGuardShowsAndForgets(t *testing.T) {
 	a := []resilience.Scope{account("a")}
 	finish(t, g, a, failure, start)
 	g.Throttle("b", start.Add(time.Minute), start)
-	g.Pause("c", resilience.Override{Who: "ana", Why: "audit", Until: start.Add(time.Hour)}, start)
 	want := []resilience.ScopeState{
 		{Scope: "a", Breaker: resilience.BreakerStatus{State: resilience.Closed, Failures: 1}},
 		{Scope: "b", Breaker: resilience.BreakerStatus{State: resilience.Closed}, GateUntil: start.Add(time.Minute)},
-		{
-			Scope: "c", Breaker: resilience.BreakerStatus{State: resilience.Closed},
-			Paused: &resilience.Override{Who: "ana", Why: "audit", Until: start.Add(time.Hour)},
-		},
 	}
 	if diff := cmp.Diff(want, g.Snapshot(start)); diff != "" {
 		t.Errorf("snapshot (-want +got):\n%s", diff)
@@ -172,47 +158,11 @@ func TestGuardShowsAndForgets(t *testing.T) {
 	}
 }
 
-func TestGuardTellsEveryTransition(t *testing.T) {
-	g := newGuard(0)
-	a := []resilience.Scope{account("a")}
-	by := resilience.Override{Who: "ana", Why: "drill"}
-	for range 5 {
-		finish(t, g, a, failure, start)
-	}
-	g.ForceClosed("a", by, start)
-	g.ForceOpen("a", by, start)
-	g.Throttle("a", start.Add(time.Hour), start)
-	g.Reset("a", by, start)
-	finish(t, g, a, success, start) // the gate is open too
-	changes, lost := g.Transitions()
-	var got []string
-	for _, c := range changes {
-		got = append(got, fmt.Sprintf("%s: %s to %s, %s, generation %d", c.Scope, c.From, c.To, c.Reason, c.Generation))
-	}
-	want := []string{
-		"a: closed to open, failures, generation 1",
-		"a: open to closed, forced, generation 2",
-		"a: closed to open, forced, generation 3",
-		"a: open to closed, reset, generation 4",
-	}
-	if diff := cmp.Diff(want, got); diff != "" || lost != 0 {
-		t.Errorf("lost %d; transitions (-want +got):\n%s", lost, diff)
-	}
-	for range 1100 {
-		g.Reset("a", by, start)
-	}
-	if changes, lost := g.Transitions(); len(changes) != 1024 || lost != 76 {
-		t.Errorf("kept %d, lost %d; want 1024 and 76", len(changes), lost)
-	}
-}
-
 func TestGuardBoundsWhatItRemembers(t *testing.T) {
 	g := newGuard(100)
-	g.Pause("paused", resilience.Override{Who: "ana"}, start)
 	for range 5 {
 		finish(t, g, []resilience.Scope{account("open")}, failure, start)
 	}
-	g.ForceOpen("forced", resilience.Override{Who: "ana"}, start)
 	for i := range 20_000 {
 		finish(t, g, []resilience.Scope{account(fmt.Sprintf("host:%d", i))}, failure, start)
 		if i%50 == 0 { // an account that is used is never the one used least
@@ -223,16 +173,10 @@ func TestGuardBoundsWhatItRemembers(t *testing.T) {
 	if len(got) != 100 {
 		t.Errorf("remembers %d scopes, want 100", len(got))
 	}
-	for _, name := range []string{"paused", "forced", "open", "host:19999"} {
+	for _, name := range []string{"open", "host:19999"} {
 		if !slices.ContainsFunc(got, func(s resilience.ScopeState) bool { return s.Scope == name }) {
 			t.Errorf("forgot %q", name)
 		}
-	}
-	for i := range 200 { // pauses are an operator's: none is ever forgotten
-		g.Pause(fmt.Sprintf("p%d", i), resilience.Override{Who: "ana"}, start)
-	}
-	if got := len(g.Snapshot(start)); got != 202 {
-		t.Errorf("remembers %d scopes, want 201 pauses and what is forced", got)
 	}
 }
 
@@ -322,7 +266,6 @@ func TestGuardHasOneProbeInFlight(t *testing.T) {
 				}
 				ticket.Done(e, now)
 				g.Snapshot(now)
-				g.Transitions()
 			}
 		})
 	}

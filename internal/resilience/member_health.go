@@ -63,9 +63,6 @@ func (m *Member) Health(account string, narrow []string, byHost bool, now time.T
 func (m *Member) look(s *Health, name []byte, breaker, narrow bool, now time.Time) {
 	v := m.scopes[string(name)]
 	if e := m.guard.scopes[string(name)]; e != nil {
-		if e.paused(now) {
-			s.deny(name, KindPaused, e.pause.Until, narrow)
-		}
 		if until, shut := e.gate.Until(now); shut {
 			s.deny(name, KindGate, until, narrow)
 		}

@@ -7,7 +7,7 @@ import (
 )
 
 // Snapshot shows the scopes that are not well, by name. Breakers are the shared
-// ones, in this process's time; gates and pauses are those it knows of.
+// ones, in this process's time; gates are those it knows of.
 func (m *Member) Snapshot(now time.Time) []ScopeState {
 	states := map[string]ScopeState{}
 	for _, s := range m.guard.Snapshot(now) {

@@ -63,6 +63,10 @@ func (m *Member) learn(r ScopeRecord, sharedNow, now time.Time) {
 	}
 }
 
+// maxTransitions is how many changes are kept for [Member.Transitions]; of more the
+// oldest are lost.
+const maxTransitions = 1024
+
 func (m *Member) note(t ScopeTransition) {
 	if len(m.notes) >= maxTransitions {
 		m.notes = slices.Delete(m.notes, 0, 1)

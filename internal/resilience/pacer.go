@@ -38,19 +38,11 @@ func (p *Pacer) Run(ctx context.Context) { p.limiter.Run(ctx) }
 // Stats returns what was done so far. A call counts once for each scope.
 func (p *Pacer) Stats() LimiterStats { return p.limiter.Stats() }
 
-// Take asks for leave to make one call that concerns all of the scopes, whose
+// Wait asks for leave to make one call that concerns all of the scopes, whose
 // names differ. Either each gives a token or none does, and until is when to ask
-// again. It does no I/O and never waits: where the source has to be asked, that is
-// begun and the answer is "not yet", for a short while. The token that comes is
-// this node's: who may come back at another one, as a delivery in the queue does,
-// uses [Pacer.Wait], or a slow scope's tokens end where nobody spends them.
-func (p *Pacer) Take(paces []Pace, now time.Time) (ok bool, until time.Time) {
-	ok, until, _ = p.limiter.takeAll(paces, now, true)
-	return ok, until
-}
-
-// Wait is Take for a caller that can wait a little: where the source has to be
-// asked it waits for the answer, for at most the time given and not beyond ctx.
+// again. Where the source has to be asked it waits for the answer, for at most the
+// time given and not beyond ctx: the token that comes is this node's, and would end
+// unspent where the call came back at another one.
 func (p *Pacer) Wait(ctx context.Context, paces []Pace, atMost time.Duration) (ok bool, until time.Time) {
 	ok, until, answered := p.limiter.takeAll(paces, time.Now(), true)
 	if answered == nil {

@@ -28,7 +28,7 @@ func (r *recency) touch(e *entry) {
 
 // victim returns the entry to forget: of those not used for longest one whose
 // loss does no harm, else one whose breaker is closed and gate open, else the
-// first that no operator decided about. It is nil where there is none.
+// first. There must be one.
 func (r *recency) victim(now time.Time) *entry {
 	var closed, oldest *entry
 	depth := 0
@@ -36,9 +36,6 @@ func (r *recency) victim(now time.Time) *entry {
 		depth++
 		if depth > searchDepth && oldest != nil {
 			break
-		}
-		if e.paused(now) || e.breaker.Status(now).Forced != nil {
-			continue
 		}
 		if e.idle(now) {
 			return e

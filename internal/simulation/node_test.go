@@ -236,8 +236,6 @@ func reasonOf(d *resilience.Denial) notify.WaitReason {
 	switch d.Kind {
 	case resilience.KindGate:
 		return notify.WaitThrottled
-	case resilience.KindPaused:
-		return notify.WaitPaused
 	case resilience.KindRamp:
 		return notify.WaitCapacity
 	case resilience.KindBreaker:
