@@ -85,7 +85,7 @@ func startDev(t *testing.T, folder string) *dev {
 	p := start(t, command{
 		args: []string{"dev", "--listen", "127.0.0.1:0", "--sandbox-listen", "127.0.0.1:0", "--smtp-listen", "127.0.0.1:0"}, dir: folder,
 	})
-	p.said(t, &p.stdout, patience, "Ctrl-C stops everything") // initdb alone takes most of a minute on a busy machine
+	p.said(t, &p.stdout, patience, "Ctrl-C stops everything") // initdb may take more than 30 s on a busy machine
 	key, err := os.ReadFile(filepath.Join(folder, ".dispatcher", "key"))
 	if err != nil {
 		t.Fatal(err)
