@@ -181,6 +181,7 @@ func TestNoRouteShowsAnotherProject(t *testing.T) {
 		}
 		c.Events = &httpapi.Events{Hub: stream.New(source, stream.Config{}), Store: source}
 		c.Webhooks = hooks.New(hooks.Config{Store: source, Cursor: httpapi.EventCursor})
+		c.Suppressions = source
 	})
 	hook, err := db.CreateWebhook(t.Context(), store.Webhook{ID: uuid.New(), Project: "acme", URL: "https://acme.example"}, webhook.NewSecret())
 	if err != nil {
@@ -204,6 +205,9 @@ func TestNoRouteShowsAnotherProject(t *testing.T) {
 		}
 		for _, id := range []string{made.ID, key.ID.String(), hook.ID.String()} {
 			target := param.ReplaceAllString(r.target, id)
+			if strings.HasPrefix(target, "/v1/suppressions/") && r.method == "DELETE" {
+				target += "?why=none"
+			}
 			body := ""
 			switch {
 			case r.method == "PATCH" && strings.Contains(target, "webhooks"):
