@@ -40,6 +40,9 @@ func TestMixedFaultsLoseNothingAndRepeatOnlyWhatIsUnknown(t *testing.T) {
 	begun := time.Now()
 	l := begin(t, nodes, 0, n, func(i int) object {
 		m := c.message(i)
+		if channels[i%len(channels)] == "whatsapp" { // the faults are that account's
+			m["chain"].([]object)[0]["account"] = "meta-main"
+		}
 		if channels[i%len(channels)] == "slack" && plans[i] == rejected { // a channel that the sandbox does not know
 			m["to"].(object)["slack"] = object{"channel": "#unregistered-" + reference(i)}
 		}

@@ -148,7 +148,6 @@ func (c *cluster) openTransactions(t *testing.T) (enqueued, canceling pgx.Tx) {
 const blocked = `select count(*) from pg_stat_activity where pg_blocking_pids(pid) && $1::int[]`
 
 func TestACallersTransactionLeftOpenForAMinuteHoldsUpNothing(t *testing.T) {
-	t.Parallel()
 	const (
 		rate   = 60
 		closed = 15 * time.Second // before, and after
