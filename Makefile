@@ -23,21 +23,24 @@ run: build ## Start everything here: PostgreSQL, provider stand-ins, the service
 build: ## Build bin/dispatcher
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/dispatcher ./cmd/dispatcher
 
+# What the examples in the documents use, which run as tests and would else be skipped.
+EXAMPLES := curl jq psql psycopg2
+
 # The tests of whole processes come last and alone: what they time out on should be the service, not the machine.
 .PHONY: test
 test: ## Test everything, all but the process tests with the race detector
-	@scripts/need.sh test-postgres cc
+	@scripts/need.sh test-postgres cc $(EXAMPLES)
 	$(WITHPG) go test -race -shuffle=on -timeout 15m $(shell go list $(PKG) | grep -v internal/e2e)
 	$(if $(filter ./...,$(PKG)),$(WITHPG) go test -shuffle=on -timeout 15m ./internal/e2e)
 
 .PHONY: test-processes
 test-processes: ## Test whole processes, with the race detector
-	@scripts/need.sh test-postgres cc
+	@scripts/need.sh test-postgres cc $(EXAMPLES)
 	$(WITHPG) go test -race -timeout 15m ./internal/e2e
 
 .PHONY: test-quick
 test-quick: ## Test everything, without the race detector
-	@scripts/need.sh test-postgres
+	@scripts/need.sh test-postgres $(EXAMPLES)
 	$(WITHPG) go test $(PKG)
 
 .PHONY: test-docker
