@@ -10,15 +10,44 @@ import (
 // person acknowledges the notification. It is the same in every channel.
 const AckPlaceholder = "{{ack_url}}"
 
-// AsksForAck reports whether the placeholder stands anywhere in c.
+// AsksForAck reports whether the placeholder stands anywhere in c. It is asked for
+// every message and copies nothing.
 func (c Content) AsksForAck() bool {
-	found := false
-	c.edit(func(s string) string {
-		found = found || strings.Contains(s, AckPlaceholder)
-		return s
-	})
-	return found
+	if asks(c.Title, c.Body) || asksRaw(c.Data) {
+		return true
+	}
+	if p := c.Push; p != nil && (asks(p.Title, p.Body) || asksRaw(p.Data)) {
+		return true
+	}
+	if c.SMS != nil && asks(c.SMS.Body, "") {
+		return true
+	}
+	if w := c.WhatsApp; w != nil {
+		if asks(w.Body, "") {
+			return true
+		}
+		if w.Template != nil {
+			for _, value := range w.Template.Variables {
+				if asks(value, "") {
+					return true
+				}
+			}
+		}
+	}
+	if e := c.Email; e != nil && (asks(e.Subject, e.Text) || asks(e.HTML, "")) {
+		return true
+	}
+	if s := c.Slack; s != nil && (asks(s.Text, "") || asksRaw(s.Blocks)) {
+		return true
+	}
+	return c.Webhook != nil && asksRaw(c.Webhook.Payload)
 }
+
+func asks(one, other string) bool {
+	return strings.Contains(one, AckPlaceholder) || strings.Contains(other, AckPlaceholder)
+}
+
+func asksRaw(b []byte) bool { return bytes.Contains(b, []byte(AckPlaceholder)) }
 
 // WithAckURL returns c with url in every place of the placeholder; c itself is
 // not changed. The url has to be plain ASCII without what JSON or HTML would
@@ -31,7 +60,7 @@ func (c Content) WithAckURL(url string) Content {
 // theirs may get to see went through change. Attachments are files and stay.
 func (c Content) edit(change func(string) string) Content {
 	raw := func(b []byte) []byte {
-		if !bytes.Contains(b, []byte(AckPlaceholder)) {
+		if !asksRaw(b) {
 			return b
 		}
 		return []byte(change(string(b)))

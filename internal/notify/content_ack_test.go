@@ -57,13 +57,31 @@ func TestContentAsksForAckWhereverThePlaceholderStands(t *testing.T) {
 	if (notify.Content{Title: "t", Body: "{{other}}", Data: jsontext.Value(`{}`)}).AsksForAck() {
 		t.Error("asks without a placeholder")
 	}
-	// Every field alone is enough.
-	whole := reflect.ValueOf(everywhere())
-	for i := range whole.NumField() {
-		var one notify.Content
-		reflect.ValueOf(&one).Elem().Field(i).Set(whole.Field(i))
-		if !one.AsksForAck() {
-			t.Errorf("%s does not ask", whole.Type().Field(i).Name)
+	// Every field alone is enough, those inside of a channel's part too: what remains
+	// of the whole when one place after the other is filled must ask until the last.
+	text, err := json.Marshal(everywhere())
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := strings.Split(string(text), notify.AckPlaceholder)
+	for i := 1; i < len(parts); i++ {
+		one := strings.Join(parts[:i], "x") + notify.AckPlaceholder + strings.Join(parts[i:], "x")
+		var c notify.Content
+		if err := json.Unmarshal([]byte(one), &c); err != nil {
+			t.Fatal(err)
 		}
+		if !c.AsksForAck() {
+			t.Errorf("does not ask: %s", one)
+		}
+	}
+	if len(parts)-1 != 15 {
+		t.Errorf("%d places were tried, want all 15", len(parts)-1)
+	}
+}
+
+func TestToAskForAckCopiesNothing(t *testing.T) {
+	c := everywhere().WithAckURL("https://n.example.com/a/x")
+	if n := testing.AllocsPerRun(100, func() { c.AsksForAck() }); n != 0 {
+		t.Errorf("%v allocations", n)
 	}
 }
