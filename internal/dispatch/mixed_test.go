@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -185,12 +186,28 @@ func (m *mix) run(t *testing.T, disturb func(context.Context, *node)) {
 			disturb(ctx, m.nodes[1])
 		}
 		if time.Since(began) > 75*time.Second {
-			t.Fatalf("%d are left", n)
+			t.Fatalf("%d are left: %s", n, m.left(t))
 		}
 		tick(t)
 	}
 	wg.Wait()
 	m.check(t)
+}
+
+// left tells what has not ended.
+func (m *mix) left(t *testing.T) string {
+	t.Helper()
+	rows, err := m.nodes[0].store.Pool().Query(t.Context(), `select row_to_json(d)::text
+			|| coalesce((select ' job ' || j.state || ' ' || j.scheduled_at || ' ' || j.attempted_by::text
+				from dispatcher.river_job j where j.id = d.job_id), '')
+			|| coalesce((select ' wait ' || row_to_json(w) from dispatcher.waits w
+				where (w.notification_id, w.step, w.target) = (d.notification_id, d.step, d.target)), '')
+		from dispatcher.deliveries d where not final`)
+	if err != nil {
+		return err.Error()
+	}
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	return fmt.Sprintf("%s at %v (%v)", strings.Join(lines, "\n"), time.Now(), err)
 }
 
 // check reads what was written and holds it against what was called.
