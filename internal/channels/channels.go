@@ -47,6 +47,15 @@ type Paced interface {
 	Pace(scope string) (perSecond float64, burst int)
 }
 
+// Bounded is implemented by a provider that can have only so many calls under way
+// at once, from this process. Whatever is over waits before it is claimed, so that
+// no attempt has begun while nothing can be sent; a call beyond is at the mercy of
+// its deadline.
+type Bounded interface {
+	// MaxCalls is how many, at least 1. It never changes.
+	MaxCalls() int
+}
+
 // Info describes one configured account.
 type Info struct {
 	Account  string // unique over all channels, such as "twilio-main"

@@ -36,6 +36,39 @@ func TestNoMoreCallsAreUnderWayThanTheChannelMayHave(t *testing.T) {
 	}
 }
 
+// few is a provider that can have only so many calls under way at once.
+type few struct {
+	*script
+	calls int
+}
+
+func (f few) MaxCalls() int { return f.calls }
+
+func TestNothingIsClaimedThatItsAccountCannotCallYet(t *testing.T) {
+	t.Parallel()
+	d := newDoor(t)
+	email := newScript(notify.Email, d.then(notify.Accepted))
+	n := start(t, pgURL(t), limited(64, account(few{email, 2})))
+	const many = 20
+	for range many {
+		n.accept(t, notification(both, step(notify.Email)))
+	}
+	eventually(t, "2 calls are under way and the others wait for their account", func() bool {
+		now, _ := email.flying()
+		return now == 2 && n.count(t, "select count(*) from dispatcher.waits where reason = 'capacity' and scope = 'email-main'") == many-2
+	})
+	if got := n.count(t, "select count(*) from dispatcher.deliveries where claimed_by is not null"); got != 2 {
+		t.Errorf("%d are claimed, want the 2 that are called", got)
+	}
+	d.open()
+	eventually(t, "all are sent", func() bool {
+		return n.count(t, "select count(*) from dispatcher.deliveries where final and attempts = 1 and calls = 1") == many
+	})
+	if _, peak := email.flying(); peak != 2 || len(email.sent()) != many {
+		t.Errorf("%d calls were under way at once, and %d made", peak, len(email.sent()))
+	}
+}
+
 func TestASlowDestinationTiesUpAQuarter(t *testing.T) {
 	t.Parallel()
 	d := newDoor(t)

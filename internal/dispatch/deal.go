@@ -65,7 +65,7 @@ func (a *deal) add(h store.Hold) {
 		g.needs = []*scopeRoom{{n: a.d.shareRoom(h)}, own}
 		// The queue takes it, unless all that it would do there is to come behind what
 		// is held for the channel's places.
-		if a.d.flights.overtakes(h.Channel, "", h.Priority) != "" {
+		if a.d.flights.overtakes(bounds{{scope: channelScope(h.Channel)}}, h.Priority) != "" {
 			g.needs, g.channel = append(g.needs, all), all
 		}
 	}

@@ -38,10 +38,16 @@ func dealer(t interface{ Helper() }, limit int, a Admission) *Dispatcher {
 		cfg: Config{Now: now, Admission: a, WakeEvery: wakeInterval}, flights: newFlights(now), shares: newShares(2000), dealt: map[dealt]string{},
 	}
 	d.registry.Store(NewRegistry(map[notify.Channel]Channel{
-		notify.SMS:     {MaxInFlight: limit, Accounts: []*Account{{Hidden: true}}},
-		notify.Webhook: {MaxInFlight: limit, Accounts: []*Account{{Hidden: true}}},
+		notify.SMS:     {MaxInFlight: limit, Accounts: []*Account{hidden("sms-main", notify.SMS)}},
+		notify.Webhook: {MaxInFlight: limit, Accounts: []*Account{hidden("hook-main", notify.Webhook)}},
 	}))
 	return d
+}
+
+func hidden(account string, c notify.Channel) *Account {
+	a := muted(account, c, "p")
+	a.Hidden = true
+	return a
 }
 
 // heldGroup is a group of so many waits, the oldest of which is so old.
@@ -147,7 +153,7 @@ func TestDealing(t *testing.T) {
 			t.Parallel()
 			d := dealer(t, 8, shut)
 			for range c.taken {
-				p, _ := d.flights.take(t.Context(), flight{channel: notify.Webhook, limit: 8, priority: notify.Low})
+				p, _ := d.flights.take(t.Context(), flight{channel: notify.Webhook, bounds: bounds{{channelScope(notify.Webhook), 8}}, priority: notify.Low})
 				p.begun = p.begun.Add(-time.Hour)
 				p.lanes[0].took, p.lanes[0].moved = time.Hour, p.begun
 			}

@@ -175,19 +175,6 @@ func (d *Dispatcher) mayCall(now time.Time) bool {
 	return closed(d.released) && d.pauses.Load() != nil && d.cfg.Admission.Known() && d.alive.beating(now)
 }
 
-// destinationOf names what may only hold a share of the channel's calls: the
-// target's own narrowest scope, else the account where the channel has others.
-func destinationOf(c Channel, a *Account, scopes []string) string {
-	account := a.Provider.Info().Account
-	if len(scopes) > 0 {
-		return account + "/" + scopes[len(scopes)-1]
-	}
-	if len(c.Accounts) > 1 {
-		return account
-	}
-	return ""
-}
-
 // claimReply is the answer to a claim: the delivery, or nothing where it may not be
 // called, or that nothing can be said while somebody else has locked its row.
 type claimReply struct {

@@ -9,26 +9,26 @@ import (
 	"github.com/notification-dispatcher/dispatcher/internal/notify"
 )
 
-// flights gives out the places for calls, by channel and by destination, so that a
-// provider that hangs ties up its own channel only and one slow destination only
-// a quarter of that. Who finds none may wait in line for a moment. While more is
+// flights gives out the places for calls, by channel, account and destination, so
+// that a provider that hangs ties up its own channel only, one slow destination only
+// a quarter of that, and nothing is claimed that its account cannot call yet. Who
+// finds none may wait in line for a moment. While more is
 // held for places than could be let go, what has just arrived and is no more
 // urgent than that gets none.
 type flights struct {
 	now func() time.Time
 
 	mu    sync.Mutex
-	lanes map[string]*lane // by channelScope and by destination
+	lanes map[string]*lane // by scope
 	lines map[notify.Channel]line
 }
 
 // flight is what asks for a place.
 type flight struct {
-	channel     notify.Channel
-	destination string // empty for none
-	limit       int    // the channel's
-	priority    notify.Priority
-	heldSince   time.Time // zero for one that has just arrived
+	channel   notify.Channel
+	bounds    bounds
+	priority  notify.Priority
+	heldSince time.Time // zero for one that has just arrived
 
 	lanes []*lane // the channel's first; set by take
 }
@@ -49,14 +49,11 @@ func newFlights(now func() time.Time) *flights {
 // calls under way.
 func channelScope(c notify.Channel) string { return "channel:" + string(c) }
 
-// share is the part of a channel's calls that one destination may hold.
-func share(limit int) int { return max(limit/4, 1) }
-
 // take asks for a place, and waits in line for one where that may help. It returns
 // the place, or the scope that is full; neither when ctx has ended.
 func (f *flights) take(ctx context.Context, asks flight) (p *place, full string) {
 	f.mu.Lock()
-	asks.lanes = f.lanesOf(asks)
+	asks.lanes = f.lanesOf(asks.bounds)
 	p, w, full := f.ask(asks)
 	f.mu.Unlock()
 	if w == nil {
@@ -131,31 +128,29 @@ func (p *place) leave(called bool) {
 	p.flights.serve(p.channel, 1)
 }
 
-// overtakes returns the scope for which something is held that a delivery which
+// overtakes returns which of the bounds is the scope for which something is held that a delivery which
 // arrives now must not get ahead of; empty if there is none.
-func (f *flights) overtakes(c notify.Channel, destination string, p notify.Priority) string {
+func (f *flights) overtakes(by bounds, p notify.Priority) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, scope := range []string{channelScope(c), destination} {
-		if l := f.lanes[scope]; l != nil && l.holds(p, f.now()) {
-			return scope
+	for _, b := range by {
+		if l := f.lanes[b.scope]; l != nil && l.holds(p, f.now()) {
+			return b.scope
 		}
 	}
 	return ""
 }
 
-// room is how many deliveries held for a scope of a channel could be let go: one
-// for each free place, and so many more as get their turn in line.
-func (f *flights) room(c notify.Channel, scope string, limit int) int {
+// room is how many deliveries held for a scope could be let go: one for each free
+// place, and so many more as get their turn in line.
+func (f *flights) room(b bound) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	l := f.lanes[scope]
+	l := f.lanes[b.scope]
 	if l == nil {
 		l = &lane{moved: f.now()}
 	}
-	if l.places = share(limit); scope == channelScope(c) {
-		l.places = limit
-	}
+	l.places = b.places
 	return max(l.places-l.calls+l.line(f.now())-l.waiting-l.ahead(notify.Low), 0)
 }
 
@@ -194,15 +189,16 @@ func (f *flights) look(behind map[string]notify.Priority) {
 }
 
 // lanesOf returns a flight's lanes, as wide as they are configured now.
-func (f *flights) lanesOf(asks flight) []*lane {
-	all := f.lane(channelScope(asks.channel))
-	all.places = asks.limit
-	if asks.destination == "" {
-		return []*lane{all}
+func (f *flights) lanesOf(of bounds) []*lane {
+	lanes := make([]*lane, 0, len(of))
+	for _, b := range of {
+		if b.scope != "" {
+			l := f.lane(b.scope)
+			l.places = b.places
+			lanes = append(lanes, l)
+		}
 	}
-	own := f.lane(asks.destination)
-	own.places = share(asks.limit)
-	return []*lane{all, own}
+	return lanes
 }
 
 func (f *flights) lane(scope string) *lane {

@@ -14,14 +14,18 @@ import (
 
 // asking is what the tests ask places with.
 func asking(c notify.Channel, destination string, limit int) flight {
-	return flight{channel: c, destination: destination, limit: limit, priority: notify.Normal}
+	b := bounds{{channelScope(c), limit}}
+	if destination != "" {
+		b[2] = bound{destination, share(limit)}
+	}
+	return flight{channel: c, bounds: b, priority: notify.Normal}
 }
 
 // fill takes all places that are free at once.
 func fill(f *flights, asks flight) (taken []*place) {
 	for {
 		f.mu.Lock()
-		asks.lanes = f.lanesOf(asks)
+		asks.lanes = f.lanesOf(asks.bounds)
 		full := asks.full()
 		f.mu.Unlock()
 		if full != nil {
@@ -214,7 +218,7 @@ func TestWhatArrivesDoesNotGetAheadOfWhatIsHeld(t *testing.T) {
 		f.look(map[string]notify.Priority{"d": notify.High})
 		for p, want := range map[notify.Priority]string{notify.Critical: "", notify.High: "d", notify.Low: "d"} {
 			asks.priority = p
-			if got := f.overtakes(notify.Email, "d", p); got != want {
+			if got := f.overtakes(asking(notify.Email, "d", 64).bounds, p); got != want {
 				t.Errorf("%s is held for %q, want %q", p, got, want)
 			}
 			got, full := f.take(t.Context(), asks)
@@ -224,7 +228,7 @@ func TestWhatArrivesDoesNotGetAheadOfWhatIsHeld(t *testing.T) {
 			if got != nil {
 				got.leave(false)
 			}
-			if other := f.overtakes(notify.Email, "other", p); other != "" {
+			if other := f.overtakes(asking(notify.Email, "other", 64).bounds, p); other != "" {
 				t.Errorf("%s to another destination is held for %q", p, other)
 			}
 		}
@@ -233,15 +237,15 @@ func TestWhatArrivesDoesNotGetAheadOfWhatIsHeld(t *testing.T) {
 			t.Errorf("one that was held and let go is refused for %q", full)
 		}
 		time.Sleep(behindTrust) // nobody looks any more
-		if got := f.overtakes(notify.Email, "d", notify.Low); got != "" {
+		if got := f.overtakes(asking(notify.Email, "d", 64).bounds, notify.Low); got != "" {
 			t.Errorf("still held for %q", got)
 		}
 		f.look(map[string]notify.Priority{channelScope(notify.Email): notify.Low})
-		if got := f.overtakes(notify.Email, "d", notify.Low); got != channelScope(notify.Email) {
+		if got := f.overtakes(asking(notify.Email, "d", 64).bounds, notify.Low); got != channelScope(notify.Email) {
 			t.Errorf("held for %q, want the channel", got)
 		}
 		f.look(nil)
-		if got := f.overtakes(notify.Email, "d", notify.Low); got != "" {
+		if got := f.overtakes(asking(notify.Email, "d", 64).bounds, notify.Low); got != "" {
 			t.Errorf("held for %q although nothing is", got)
 		}
 	})
@@ -287,7 +291,7 @@ func TestARoomIsWhatIsFreeAndWhatGetsItsTurnInLine(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFlights(time.Now)
-		room := func() int { return f.room(notify.Email, "d", 64) }
+		room := func() int { return f.room(bound{"d", 16}) }
 		if got := room(); got != 16+32 {
 			t.Errorf("room for %d, want the 16 places and a line of 32", got)
 		}
@@ -356,7 +360,7 @@ func TestPlacesAreNeverOverdrawnAndNeverIdle(t *testing.T) {
 				if rapid.Bool().Draw(r, "held") {
 					asks.heldSince = now.Add(-time.Second)
 				}
-				asks.lanes = f.lanesOf(asks)
+				asks.lanes = f.lanesOf(asks.bounds)
 				p, w, _ := f.ask(asks)
 				if p != nil {
 					flying = append(flying, p)

@@ -26,7 +26,7 @@ const (
 	behindTrust = 2 * time.Second
 )
 
-// lane is what the calls of a channel, or of a destination, go through.
+// lane is what the calls of a channel, an account or a destination go through.
 type lane struct {
 	scope   string
 	places  int

@@ -2,7 +2,6 @@ package dispatch
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/notification-dispatcher/dispatcher/internal/notify"
@@ -65,16 +64,15 @@ func (d *Dispatcher) wakeHeld(ctx context.Context) error {
 // room is how many deliveries held by a scope could be let go within a round.
 // places says that nothing but places for calls limits them.
 func (d *Dispatcher) room(scope string, c notify.Channel, now time.Time) (n int, places bool) {
-	channel := d.registry.Load().Channel(c)
 	switch {
 	case d.paused()[c]:
 		return 0, false
 	case scope == shareScope(c):
 		return wakeLimit * wakeRounds, false
-	case scope != channelScope(c) && !strings.Contains(scope, "/") && len(channel.Accounts) < 2:
-		n = wakeLimit // the account is the whole channel: see destinationOf
-	default:
-		n = min(d.flights.room(c, scope, channel.MaxInFlight), wakeLimit)
+	}
+	n = wakeLimit
+	if b := d.registry.Load().bound(c, scope); b.places > 0 {
+		n = min(d.flights.room(b), wakeLimit)
 	}
 	if scope == channelScope(c) {
 		return n, true

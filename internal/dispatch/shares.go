@@ -171,14 +171,14 @@ func (d *Dispatcher) overtakes(of *store.Delivery) string {
 		return "" // it is refused for that
 	}
 	registry := d.registry.Load()
-	destination := ""
+	by := bounds{{scope: channelScope(of.Channel)}}
 	var room [usual]*Account
 	key := keyOf(of.Notification, of.Step, of.Target)
 	if all := registry.candidates(room[:0], of.Channel, of.Project, of.Pinned, of.Provider, key); len(all) > 0 {
 		// While all is well it goes through the first one.
-		destination = destinationOf(registry.Channel(of.Channel), all[0], scopesFor(all[0].Provider.Info().Provider, of.Scopes))
+		by = boundsOf(registry.Channel(of.Channel), all[0], scopesFor(all[0].Provider.Info().Provider, of.Scopes))
 	}
-	return d.flights.overtakes(of.Channel, destination, of.Priority)
+	return d.flights.overtakes(by, of.Priority)
 }
 
 // shareRoom is how many waits of a group may enter the queue, for groups that wait

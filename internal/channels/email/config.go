@@ -82,8 +82,8 @@ type Config struct {
 	// MaxAttachmentBytes bounds all attachments of one message together, before
 	// their encoding adds a third; default 7 MiB.
 	MaxAttachmentBytes int64 `yaml:"max_attachment_bytes"`
-	// MaxConnections bounds the connections to the server from this process; a
-	// message beyond it waits for one until its call's deadline. Default 16.
+	// MaxConnections bounds the connections to the server from this process, and so
+	// the calls under way at once. Default 16.
 	MaxConnections int `yaml:"max_connections"`
 	// IdleTimeout is how long a connection is kept for the next message; default
 	// 30 s. A negative one means a connection for each message.

@@ -34,6 +34,9 @@ type Provider struct {
 // Info implements [channels.Provider].
 func (p *Provider) Info() channels.Info { return p.info }
 
+// MaxCalls implements [channels.Bounded]: each call takes a connection for itself.
+func (p *Provider) MaxCalls() int { return p.cfg.MaxConnections }
+
 // Close ends the idle connections. Calls in flight go on, and a provider that is
 // closed still sends, with a connection for each message.
 func (p *Provider) Close() { p.pool.close() }
@@ -220,6 +223,7 @@ func (f *fault) kind() string {
 var (
 	_ channels.Provider = (*Provider)(nil)
 	_ channels.Checker  = (*Provider)(nil)
+	_ channels.Bounded  = (*Provider)(nil)
 
 	_ channels.CallbackReader = (*Provider)(nil)
 )

@@ -324,6 +324,9 @@ func TestConnectionsAreBounded(t *testing.T) {
 	cfg := s.config()
 	cfg.MaxConnections = 2
 	p := newProvider(t, cfg)
+	if p.MaxCalls() != 2 {
+		t.Errorf("the account is said to make %d calls at once", p.MaxCalls())
+	}
 	m := testMessage() // one for all: a provider must not write to it
 	var wg sync.WaitGroup
 	for range 16 {
