@@ -4,18 +4,22 @@ import (
 	"context"
 	"errors"
 	"net"
-	"net/http"
 	"net/netip"
 	"strings"
 	"time"
 
 	"code.dny.dev/ssrf"
 
-	"github.com/notification-dispatcher/dispatcher/internal/channels"
+	"github.com/notification-dispatcher/dispatcher/internal/channels/h1"
 )
 
-// perHost is how many idle connections to one endpoint are kept.
-const perHost = 64
+// How many idle connections are kept, to one endpoint and in all, and for how long.
+// There are as many as calls were under way at once, up to that.
+const (
+	idlePerHost = 256
+	idleInAll   = 1024
+	idleFor     = 90 * time.Second
+)
 
 // azureHost is where Azure's host machine answers its guests: an address in public
 // space that no list of special ones has.
@@ -69,12 +73,8 @@ func (g *guard) dial(ctx context.Context, network, addr string) (net.Conn, error
 }
 
 // client returns the client for guarded calls.
-func (g *guard) client() *http.Client {
-	c := channels.NewHTTPClient(perHost)
-	t := c.Transport.(*http.Transport)
-	t.DialContext = g.dial
-	t.DisableCompression = true // no answer's body is of use
-	return c
+func (g *guard) client() *h1.Client {
+	return h1.New(h1.Config{Dial: g.dial, IdlePerHost: idlePerHost, Idle: idleInAll, IdleFor: idleFor})
 }
 
 // refused reports whether err is the guard's.

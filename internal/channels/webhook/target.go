@@ -33,6 +33,10 @@ type endpoint struct {
 	host string // in ASCII and lower case, without a dot at its end
 	port uint16
 	addr string // what is dialed: host:port
+	tls  bool
+
+	authority string // the host as the URL has it, in ASCII, with the port that is named
+	path      string // with the query
 }
 
 // parseEndpoint reads a URL's shape; whether it may be called is another question.
@@ -53,9 +57,12 @@ func parseEndpoint(raw string) (endpoint, *channels.CheckError) {
 	if u.Fragment != "" || strings.HasSuffix(raw, "#") {
 		return bad("must have no fragment")
 	}
-	e := endpoint{port: 80}
+	e := endpoint{port: 80, path: u.RequestURI()}
+	if strings.Contains(e.path, " ") {
+		return bad("must have %20 for a space")
+	}
 	if u.Scheme == "https" {
-		e.port = 443
+		e.port, e.tls = 443, true
 	}
 	if p := u.Port(); p != "" {
 		n, err := strconv.ParseUint(p, 10, 16)
@@ -70,6 +77,9 @@ func parseEndpoint(raw string) (endpoint, *channels.CheckError) {
 	}
 	e.host = strings.TrimSuffix(host, ".")
 	e.addr = net.JoinHostPort(host, strconv.Itoa(int(e.port)))
+	if e.authority = e.addr; u.Port() == "" {
+		e.authority = strings.TrimSuffix(e.addr, ":"+strconv.Itoa(int(e.port)))
+	}
 	return e, nil
 }
 
@@ -176,13 +186,6 @@ func validHeaderValue(s string) bool {
 // setHeaders puts the target's headers into h.
 func setHeaders(h http.Header, w *notify.WebhookTarget) {
 	for name, value := range w.Headers {
-		switch key := http.CanonicalHeaderKey(name); key {
-		case "Idempotency-Key", "X-Idempotency-Key":
-			// Under the name it knows, net/http would take the request for one that it
-			// may send again by itself.
-			h[strings.ToLower(key)] = []string{value}
-		default:
-			h[key] = []string{value}
-		}
+		h.Set(name, value)
 	}
 }

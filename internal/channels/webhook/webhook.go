@@ -3,7 +3,6 @@
 package webhook
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -17,6 +16,7 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"github.com/notification-dispatcher/dispatcher/internal/channels"
+	"github.com/notification-dispatcher/dispatcher/internal/channels/h1"
 	"github.com/notification-dispatcher/dispatcher/internal/notify"
 )
 
@@ -30,7 +30,7 @@ type Provider struct {
 	userAgent string
 	signers   []*standardwebhooks.Webhook
 	guard     *guard
-	client    *http.Client
+	client    *h1.Client
 	now       func() time.Time
 }
 
@@ -127,14 +127,11 @@ func (p *Provider) send(ctx context.Context, m *channels.Message, id string, by 
 	if cerr != nil {
 		return channels.Result{Outcome: notify.MessageRejected, Detail: cerr.Error()}
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, m.To.Webhook.URL, bytes.NewReader(body))
-	if err != nil { // its text holds the URL
-		return channels.Result{Outcome: notify.RecipientRejected, Detail: urlField + ": cannot be called"}
-	}
+	req := h1.Request{TLS: e.tls, Addr: e.addr, Authority: e.authority, Target: e.path, Header: make(http.Header, 8), Body: body}
 	if err := p.setHeaders(req.Header, m, id, by, body); err != nil {
 		return channels.Result{Outcome: notify.MessageRejected, Detail: "cannot be signed"}
 	}
-	return classify(ctx, channels.Do(p.client, req), e.scope())
+	return classify(ctx, p.client.Post(ctx, &req), e.scope())
 }
 
 func (p *Provider) setHeaders(h http.Header, m *channels.Message, id string, by []*standardwebhooks.Webhook, body []byte) error {

@@ -222,8 +222,8 @@ func TestPayloadIsSentAsItIs(t *testing.T) {
 	}
 }
 
-// TestOneCallThoughTheTargetSetsIdempotencyKey: net/http sends a request with this
-// header again by itself when a kept connection breaks.
+// TestOneCallThoughTheTargetSetsIdempotencyKey: net/http's client would send a
+// request with this header again by itself when a kept connection breaks.
 func TestOneCallThoughTheTargetSetsIdempotencyKey(t *testing.T) {
 	var calls atomic.Int64
 	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
