@@ -251,9 +251,13 @@ insert into dispatcher.notifications (id, project, priority, mode, chain, recipi
   created_at, send_at, expires_at)
 select id, project, priority, mode, chain::json, recipient::json, content::json, reference, metadata::json, trace,
   created_at, send_at, expires_at
-from unnest($1::uuid[], $2::text[], $3::int2[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[],
-  $10::text[], $11::timestamptz[], $12::timestamptz[], $13::timestamptz[])
-  as n (id, project, priority, mode, chain, recipient, content, reference, metadata, trace, created_at, send_at, expires_at)
+from (
+  select unnest($1::uuid[]) as id, unnest($2::text[]) as project, unnest($3::int2[]) as priority,
+    unnest($4::text[]) as mode, unnest($5::text[]) as chain, unnest($6::text[]) as recipient,
+    unnest($7::text[]) as content, unnest($8::text[]) as reference, unnest($9::text[]) as metadata,
+    unnest($10::text[]) as trace, unnest($11::timestamptz[]) as created_at, unnest($12::timestamptz[]) as send_at,
+    unnest($13::timestamptz[]) as expires_at
+) n
 on conflict (id) do nothing
 returning id`
 

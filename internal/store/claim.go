@@ -47,7 +47,10 @@ with c as (
   update dispatcher.deliveries d
   set status = 'sending', claimed_by = $6, claim_id = k.claim, claimed_at = clock_timestamp(),
     account = k.account, calls = case when d.claim_id = k.claim then calls else least(calls + 1, 32767) end
-  from unnest($1::uuid[], $2::int2[], $3::int2[], $4::int4[], $5::text[], $7::uuid[]) as k (id, step, target, turn, account, claim)
+  from (
+    select unnest($1::uuid[]) as id, unnest($2::int2[]) as step, unnest($3::int2[]) as target, unnest($4::int4[]) as turn,
+      unnest($5::text[]) as account, unnest($7::uuid[]) as claim
+  ) k
   where d.notification_id = k.id and d.step = k.step and d.target = k.target and d.turn = k.turn
     and (d.claimed_by is null or d.claim_id = k.claim) and not d.final and d.stop is null and d.expires_at > clock_timestamp()
     and not exists (select from dispatcher.suppressions s

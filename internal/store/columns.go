@@ -8,7 +8,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// keys gathers deliveries and their turns column by column for unnest.
+// keys gathers deliveries and their turns column by column for unnest. Statements
+// of the hot path unnest their columns in the select list, where Postgres walks
+// through all of them at once; in the from clause it would first write each column
+// into a store of its own, and the rows into another.
 type keys struct {
 	ids          []uuid.UUID
 	step, target []int16

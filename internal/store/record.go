@@ -82,9 +82,11 @@ type Joiner func(r Record, touched []DeliveryID) Joined
 
 const updateDeliveries = `
 with r as (
-  select * from unnest($1::uuid[], $2::int2[], $3::int2[], $4::int4[], $5::text[], $6::bool[], $7::text[],
-    $8::int2[], $9::int2[], $10::int2[], $11::int2[], $12::timestamptz[], $13::uuid[], $14::int2[])
-    as r (id, step, target, turn, status, final, because, attempts, throttles, crashes, repeats, finished_at, claim, uncalled)
+  select unnest($1::uuid[]) as id, unnest($2::int2[]) as step, unnest($3::int2[]) as target, unnest($4::int4[]) as turn,
+    unnest($5::text[]) as status, unnest($6::bool[]) as final, unnest($7::text[]) as because,
+    unnest($8::int2[]) as attempts, unnest($9::int2[]) as throttles, unnest($10::int2[]) as crashes,
+    unnest($11::int2[]) as repeats, unnest($12::timestamptz[]) as finished_at, unnest($13::uuid[]) as claim,
+    unnest($14::int2[]) as uncalled
 )
 update dispatcher.deliveries d
 set turn = d.turn + 1, status = r.status, final = r.final, because = r.because, attempts = r.attempts, throttles = r.throttles,
@@ -99,8 +101,10 @@ returning d.notification_id, d.step, d.target`
 const insertAttempts = `
 insert into dispatcher.attempts as a (notification_id, step, target, turn, n, http_status, duration_us, retry_after_ms, started_at,
   id, node, possible_duplicate, account, outcome, provider_code, provider_message_id, detail)
-select * from unnest($1::uuid[], $2::int2[], $3::int2[], $4::int4[], $5::int2[], $6::int2[], $7::int8[], $8::int8[], $9::timestamptz[],
-  $10::uuid[], $11::uuid[], $12::bool[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[])
+select unnest($1::uuid[]), unnest($2::int2[]), unnest($3::int2[]), unnest($4::int4[]), unnest($5::int2[]),
+  unnest($6::int2[]), unnest($7::int8[]), unnest($8::int8[]), unnest($9::timestamptz[]), unnest($10::uuid[]),
+  unnest($11::uuid[]), unnest($12::bool[]), unnest($13::text[]), unnest($14::text[]), unnest($15::text[]),
+  unnest($16::text[]), unnest($17::text[])
 on conflict (notification_id, step, target, turn) do update set
   http_status = excluded.http_status, duration_us = excluded.duration_us, retry_after_ms = excluded.retry_after_ms,
   id = excluded.id, outcome = excluded.outcome, provider_code = excluded.provider_code,

@@ -166,17 +166,22 @@ insert into dispatcher.deliveries (notification_id, step, target, targets, round
   started_at, ends_at, expires_at, address, project, channel, status, started_because, because, pinned, provider, scopes)
 select id, step, target, targets, round, turn, priority, job, started, ends, expires, address, project, channel, status, why, because,
   pinned, provider, string_to_array(scopes, ' ')
-from unnest($1::uuid[], $2::int2[], $3::int2[], $4::int2[], $5::int2[], $6::int4[], $7::int2[], $8::int8[],
-  $9::timestamptz[], $10::timestamptz[], $11::timestamptz[], $12::bytea[], $13::text[], $14::text[], $15::text[], $16::text[], $17::text[],
-  $18::text[], $19::text[], $20::text[])
-  as r (id, step, target, targets, round, turn, priority, job, started, ends, expires, address, project, channel, status, why, because,
-  pinned, provider, scopes)
+from (
+  select unnest($1::uuid[]) as id, unnest($2::int2[]) as step, unnest($3::int2[]) as target,
+    unnest($4::int2[]) as targets, unnest($5::int2[]) as round, unnest($6::int4[]) as turn,
+    unnest($7::int2[]) as priority, unnest($8::int8[]) as job, unnest($9::timestamptz[]) as started,
+    unnest($10::timestamptz[]) as ends, unnest($11::timestamptz[]) as expires, unnest($12::bytea[]) as address,
+    unnest($13::text[]) as project, unnest($14::text[]) as channel, unnest($15::text[]) as status,
+    unnest($16::text[]) as why, unnest($17::text[]) as because, unnest($18::text[]) as pinned,
+    unnest($19::text[]) as provider, unnest($20::text[]) as scopes
+) r
 ` + renewDelivery
 
 const insertWaits = `
 insert into dispatcher.waits (notification_id, step, target, turn, priority, held, due, until, since, project, channel, reason, scope, ask_at)
-select * from unnest($1::uuid[], $2::int2[], $3::int2[], $4::int4[], $5::int2[], $6::bool[], $7::timestamptz[], $8::timestamptz[],
-  $9::timestamptz[], $10::text[], $11::text[], $12::text[], $13::text[], $14::timestamptz[])
+select unnest($1::uuid[]), unnest($2::int2[]), unnest($3::int2[]), unnest($4::int4[]), unnest($5::int2[]),
+  unnest($6::bool[]), unnest($7::timestamptz[]), unnest($8::timestamptz[]), unnest($9::timestamptz[]),
+  unnest($10::text[]), unnest($11::text[]), unnest($12::text[]), unnest($13::text[]), unnest($14::timestamptz[])
 on conflict (notification_id, step, target) do update set
   turn = excluded.turn, held = excluded.held, due = excluded.due, until = excluded.until, since = excluded.since,
   reason = excluded.reason, scope = excluded.scope, ask_at = excluded.ask_at`
@@ -276,8 +281,8 @@ type Event struct {
 
 const insertEvents = `
 insert into dispatcher.events (at, notification_id, step, target, project, type, because, final, until)
-select * from unnest($1::timestamptz[], $2::uuid[], $3::int2[], $4::int2[], $5::text[], $6::text[], $7::text[], $8::bool[],
-  $9::timestamptz[])`
+select unnest($1::timestamptz[]), unnest($2::uuid[]), unnest($3::int2[]), unnest($4::int2[]), unnest($5::text[]),
+  unnest($6::text[]), unnest($7::text[]), unnest($8::bool[]), unnest($9::timestamptz[])`
 
 // queueEvents adds the events' lock and the events to b. They must be the last
 // statements before the commit. What becomes of calls to status webhooks is no
