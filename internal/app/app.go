@@ -20,6 +20,7 @@ import (
 	"github.com/notification-dispatcher/dispatcher/internal/dispatch"
 	"github.com/notification-dispatcher/dispatcher/internal/hooks"
 	"github.com/notification-dispatcher/dispatcher/internal/httpapi"
+	"github.com/notification-dispatcher/dispatcher/internal/panics"
 	"github.com/notification-dispatcher/dispatcher/internal/resilience"
 	"github.com/notification-dispatcher/dispatcher/internal/store"
 	"github.com/notification-dispatcher/dispatcher/internal/stream"
@@ -57,6 +58,7 @@ type App struct {
 	member     *resilience.Member
 	pacer      *resilience.Pacer
 	metrics    *telemetry.Metrics
+	guard      *panics.Guard
 	api        *httpapi.API
 	callers    *callers
 	events     *stream.Hub
@@ -79,6 +81,7 @@ func New(o Options) (_ *App, err error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	a := &App{o: o, log: o.Logger, metrics: telemetry.New(o.Version)}
+	a.guard = panics.New(a.log, a.metrics.Panicked)
 	a.store, err = store.Open(context.Background(), o.Config.Database.URL.Reveal(), store.Options{MaxConnections: o.Config.Database.MaxConnections})
 	if err != nil {
 		return nil, err
@@ -106,7 +109,7 @@ func New(o Options) (_ *App, err error) {
 	a.pacer = resilience.NewPacer(resilience.LimiterConfig{Source: a.store, Prefix: "pace/", Report: a.reportPacing})
 	a.member = resilience.NewMember(a.store.Scopes(node), rand.Float64)
 	a.dispatcher, err = dispatch.New(a.store, dispatch.Config{
-		Node: node, Registry: registry, PublicURL: string(o.Config.HTTP.PublicURL), Links: a.links, Admission: dispatch.NewCluster(a.member, a.pacer), Metrics: a.metrics, Logger: o.Logger,
+		Node: node, Registry: registry, PublicURL: string(o.Config.HTTP.PublicURL), Links: a.links, Admission: dispatch.NewCluster(a.member, a.pacer), Metrics: a.metrics, Logger: o.Logger, Guard: a.guard,
 		Work: o.Mode != ModeAPI, Hold: o.Hold, SoftStop: o.Config.HTTP.ShutdownTimeout,
 		KeepFinal: o.Config.Retention.Final, KeepKeys: o.Config.Retention.IdempotencyKeys,
 	})
@@ -116,8 +119,8 @@ func New(o Options) (_ *App, err error) {
 	a.member.SetAlternatives(func(scope string) []string { return a.dispatcher.Registry().Alternatives(scope) })
 	a.addAccounts(registry)
 	a.metrics.CollectQueues(a.queues)
-	a.events = stream.New(a.store, stream.Config{Log: o.Logger})
-	a.callers = newCallers(a.store, a.metrics, o.Logger)
+	a.events = stream.New(a.store, stream.Config{Log: o.Logger, Guard: a.guard})
+	a.callers = newCallers(a.store, a.metrics, o.Logger, a.guard)
 	a.member.SetNodes(a.callers.liveNodes)
 	a.hooks = a.newHooks()
 	a.api = httpapi.New(a.apiConfig())
@@ -137,6 +140,10 @@ func listen(o Options) (net.Listener, error) {
 
 // Addr is the address that the API listens on, with its real port.
 func (a *App) Addr() net.Addr { return a.listener.Addr() }
+
+// Guard is what the process's panics are told to, for those who run it inside
+// theirs.
+func (a *App) Guard() *panics.Guard { return a.guard }
 
 // Store is the process's database, for those who run it inside theirs.
 func (a *App) Store() *store.Store { return a.store }
@@ -170,9 +177,9 @@ func (a *App) Run(ctx context.Context) error {
 		parts.Go(func() { a.watchHeld(workCtx) })
 		parts.Go(func() { a.hooks.Run(workCtx) })
 	}
-	scopes := dispatch.Scopes{Member: a.member, Store: a.store, Logger: a.log}
+	scopes := dispatch.Scopes{Member: a.member, Store: a.store, Logger: a.log, Guard: a.guard}
 	parts.Go(func() { scopes.Run(workCtx) })
-	parts.Go(func() { a.pacer.Run(workCtx) })
+	parts.Go(func() { a.guard.Keep(workCtx, "pace calls", a.pacer.Run) })
 	parts.Go(func() { a.callers.run(workCtx) })
 	parts.Go(func() { a.events.Run(workCtx) })
 	a.log.InfoContext(ctx, "started", slog.String("listen", a.Addr().String()), slog.String("mode", string(a.o.Mode)),

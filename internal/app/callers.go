@@ -11,6 +11,7 @@ import (
 
 	"github.com/notification-dispatcher/dispatcher/internal/config"
 	"github.com/notification-dispatcher/dispatcher/internal/httpapi"
+	"github.com/notification-dispatcher/dispatcher/internal/panics"
 	"github.com/notification-dispatcher/dispatcher/internal/resilience"
 	"github.com/notification-dispatcher/dispatcher/internal/store"
 	"github.com/notification-dispatcher/dispatcher/internal/telemetry"
@@ -43,6 +44,7 @@ type callers struct {
 	store   limitStore
 	metrics *telemetry.Metrics
 	log     *slog.Logger
+	guard   *panics.Guard
 	keys    *resilience.Limiter
 	nodes   atomic.Int64 // that live; they share the limits while the database is away
 
@@ -55,8 +57,8 @@ type refusal struct {
 	class store.RouteClass
 }
 
-func newCallers(s limitStore, metrics *telemetry.Metrics, log *slog.Logger) *callers {
-	c := &callers{store: s, metrics: metrics, log: log, refused: map[refusal]int64{}}
+func newCallers(s limitStore, metrics *telemetry.Metrics, log *slog.Logger, guard *panics.Guard) *callers {
+	c := &callers{store: s, metrics: metrics, log: log, guard: guard, refused: map[refusal]int64{}}
 	c.keys = resilience.NewLimiter(resilience.LimiterConfig{
 		Source: s, Prefix: "api/", Lease: resilience.LeaseConfig{Max: maxLease}, Nodes: c.liveNodes, Report: c.report,
 	})
@@ -109,31 +111,31 @@ func (c *callers) note(class store.RouteClass, key *store.APIKey, count int) {
 // run works until ctx ends.
 func (c *callers) run(ctx context.Context) {
 	var parts sync.WaitGroup
-	parts.Go(func() { c.keys.Run(ctx) })
-	parts.Go(func() { c.every(ctx, refusalsInterval, "refusals cannot be counted", c.flush) })
-	parts.Go(func() { c.every(ctx, nodesInterval, "nodes cannot be counted", c.countNodes) })
-	parts.Go(func() { c.every(ctx, pruneInterval, "limits cannot be pruned", c.prune) })
+	parts.Go(func() { c.guard.Keep(ctx, "share limits", c.keys.Run) })
+	parts.Go(func() { c.every(ctx, refusalsInterval, "count refusals", c.flush) })
+	parts.Go(func() { c.every(ctx, nodesInterval, "count nodes", c.countNodes) })
+	parts.Go(func() { c.every(ctx, pruneInterval, "prune limits", c.prune) })
 	parts.Wait()
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
-	if err := c.flush(last); err != nil {
-		c.log.WarnContext(last, "refusals cannot be counted", slog.Any("error", err))
+	if err := c.guard.Do(last, panics.Background, "count refusals", func() error { return c.flush(last) }); err != nil {
+		c.log.WarnContext(last, "the last refusals are not counted", slog.Any("error", err))
 	}
 }
 
 // every does something at once and then at intervals. It logs when that begins to
 // fail, not each time.
-func (c *callers) every(ctx context.Context, interval time.Duration, failure string, do func(context.Context) error) {
+func (c *callers) every(ctx context.Context, interval time.Duration, task string, do func(context.Context) error) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	failing := false
 	for {
-		err := do(ctx)
+		err := c.guard.Round(ctx, task, do)
 		if ctx.Err() != nil {
 			return
 		}
 		if err != nil && !failing {
-			c.log.WarnContext(ctx, failure, slog.Any("error", err)) //nolint:sloglint // the callers' messages are static
+			c.log.WarnContext(ctx, "failed and will be tried again", slog.String("task", task), slog.Any("error", err))
 		}
 		failing = err != nil
 		select {
@@ -159,16 +161,23 @@ func (c *callers) flush(ctx context.Context) error {
 	for of, n := range counts {
 		rows = append(rows, store.Refusals{Key: of.key, Class: of.class, Count: n})
 	}
+	written := false
+	defer func() {
+		if !written {
+			c.putBack(counts)
+		}
+	}()
 	err := c.store.AddRefusals(ctx, rows)
-	if err == nil {
-		return nil
-	}
+	written = err == nil
+	return err
+}
+
+func (c *callers) putBack(counts map[refusal]int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for of, n := range counts {
 		c.refused[of] += n
 	}
-	return err
 }
 
 func (c *callers) countNodes(ctx context.Context) error {

@@ -16,6 +16,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/notification-dispatcher/dispatcher/internal/config"
+	"github.com/notification-dispatcher/dispatcher/internal/panics"
 	"github.com/notification-dispatcher/dispatcher/internal/pgtest"
 	"github.com/notification-dispatcher/dispatcher/internal/resilience"
 	"github.com/notification-dispatcher/dispatcher/internal/secret"
@@ -27,6 +28,7 @@ import (
 type ledger struct {
 	mu         sync.Mutex
 	away       error
+	panics     int // so many calls
 	statements int
 	counts     map[store.Refusals]int64 // by key and class
 	old        int                      // rows to be pruned, of each kind
@@ -51,6 +53,10 @@ func (l *ledger) fail(err error) {
 func (l *ledger) AddRefusals(_ context.Context, refusals []store.Refusals) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.panics > 0 {
+		l.panics--
+		panic("the secret of somebody")
+	}
 	if l.away != nil {
 		return l.away
 	}
@@ -78,7 +84,8 @@ func TestRefusalsAreWrittenOnceASecondAndNoneIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &ledger{counts: map[store.Refusals]int64{}, old: 2500}
 		var said strings.Builder
-		c := newCallers(l, telemetry.New("test"), slog.New(slog.NewTextHandler(&said, nil)))
+		log := slog.New(slog.NewTextHandler(&said, nil))
+		c := newCallers(l, telemetry.New("test"), log, panics.New(log, nil))
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); c.run(ctx) }()
@@ -109,9 +116,31 @@ func TestRefusalsAreWrittenOnceASecondAndNoneIsLost(t *testing.T) {
 		if diff := cmp.Diff(want, l.counts); diff != "" {
 			t.Errorf("counts (-want +got):\n%s", diff)
 		}
-		if n := strings.Count(said.String(), "refusals cannot be counted"); n != 1 {
+		if n := strings.Count(said.String(), `msg="failed and will be tried again" task="count refusals"`); n != 1 {
 			t.Errorf("told %d times, want once:\n%s", n, said.String())
 		}
+	})
+}
+
+func TestRefusalsOutliveAPanic(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := &ledger{counts: map[store.Refusals]int64{}, panics: 1}
+		var caught []panics.Part
+		c := newCallers(l, telemetry.New("test"), slog.New(slog.DiscardHandler), panics.New(nil, func(p panics.Part) { caught = append(caught, p) }))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); c.run(ctx) }()
+		key := &store.APIKey{ID: uuid.New()}
+		synctest.Wait()
+		c.note(store.ClassWrite, key, 3)
+		time.Sleep(2*time.Second + panics.Pause)
+		synctest.Wait()
+		if got := l.counts[store.Refusals{Key: key.ID, Class: store.ClassWrite}]; got != 3 || len(caught) != 1 {
+			t.Errorf("%d refusals written after %d panics, want 3 after one", got, len(caught))
+		}
+		cancel()
+		<-done
 	})
 }
 

@@ -62,7 +62,8 @@ func (a *App) watchHeld(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		if err := a.tellHeld(ctx, w, heldTooLong, time.Now()); err != nil && ctx.Err() == nil {
+		err := a.guard.Round(ctx, "see what is held", func(ctx context.Context) error { return a.tellHeld(ctx, w, heldTooLong, time.Now()) })
+		if err != nil && ctx.Err() == nil {
 			a.log.WarnContext(ctx, "cannot see what is held", slog.Any("error", err))
 		}
 	}

@@ -30,7 +30,7 @@ func hookAccount(c config.StatusWebhooks, s *store.Store, log *slog.Logger) (*di
 
 func (a *App) newHooks() *hooks.Service {
 	return hooks.New(hooks.Config{
-		Store: a.store, Starter: a.dispatcher, Cursor: httpapi.EventCursor, Log: a.log,
+		Store: a.store, Starter: a.dispatcher, Cursor: httpapi.EventCursor, Log: a.log, Guard: a.guard,
 		Check: func(n *notify.Notification) []notify.Problem { return a.dispatcher.Registry().Check(n) },
 	})
 }

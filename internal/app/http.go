@@ -34,7 +34,7 @@ func (a *App) apiConfig() httpapi.Config {
 		Retry: a.dispatcher, Plan: configured, Batches: a.store, Limits: a.callers.limits(settings.HTTP),
 		MaxBatchBody: int64(settings.HTTP.MaxBatchBody), KeepKeys: settings.Retention.IdempotencyKeys,
 		Webhooks: a.hooks, Suppressions: a.store, AckLinks: a.links, Receipts: a.newReceipts(), PublicURL: string(settings.HTTP.PublicURL),
-		Events: &httpapi.Events{Hub: a.events, Store: a.store}, Metrics: a.metrics.Handler(), Observe: a.metrics.Request, Log: a.log, MaxBody: int64(a.o.Config.HTTP.MaxBody),
+		Events: &httpapi.Events{Hub: a.events, Store: a.store}, Metrics: a.metrics.Handler(), Observe: a.metrics.Request, Log: a.log, Guard: a.guard, MaxBody: int64(a.o.Config.HTTP.MaxBody),
 	}
 }
 

@@ -7,11 +7,21 @@ import (
 	"time"
 
 	"github.com/notification-dispatcher/dispatcher/internal/notify"
+	"github.com/notification-dispatcher/dispatcher/internal/panics"
 	"github.com/notification-dispatcher/dispatcher/internal/telemetry"
 )
 
-// queues reads the backlog for the metrics.
-func (a *App) queues(ctx context.Context) ([]telemetry.Queue, error) {
+// queues reads the backlog for the metrics, which are gathered on goroutines of
+// their own.
+func (a *App) queues(ctx context.Context) (queues []telemetry.Queue, err error) {
+	err = a.guard.Do(ctx, panics.Background, "read the queues", func() (err error) {
+		queues, err = a.readQueues(ctx)
+		return err
+	})
+	return queues, err
+}
+
+func (a *App) readQueues(ctx context.Context) ([]telemetry.Queue, error) {
 	backlog, err := a.store.Backlog(ctx, "")
 	if err != nil {
 		return nil, err
@@ -41,13 +51,17 @@ func (a *App) watchBreakers(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		for _, t := range a.member.Transitions() {
-			if !strings.Contains(t.Scope, "/") {
-				a.metrics.Breaker(t.Scope, string(t.To))
-			}
-			a.log.WarnContext(ctx, "breaker changed", slog.String("scope", t.Scope), slog.String("from", string(t.From)),
-				slog.String("to", string(t.To)), slog.String("reason", string(t.Reason)), slog.String("provider_code", t.Code), slog.Time("until", t.Until))
+		_ = a.guard.Round(ctx, "watch breakers", func(ctx context.Context) error { a.tellTransitions(ctx); return nil })
+	}
+}
+
+func (a *App) tellTransitions(ctx context.Context) {
+	for _, t := range a.member.Transitions() {
+		if !strings.Contains(t.Scope, "/") {
+			a.metrics.Breaker(t.Scope, string(t.To))
 		}
+		a.log.WarnContext(ctx, "breaker changed", slog.String("scope", t.Scope), slog.String("from", string(t.From)),
+			slog.String("to", string(t.To)), slog.String("reason", string(t.Reason)), slog.String("provider_code", t.Code), slog.Time("until", t.Until))
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/notification-dispatcher/dispatcher/internal/app"
 	"github.com/notification-dispatcher/dispatcher/internal/config"
+	"github.com/notification-dispatcher/dispatcher/internal/panics"
 	"github.com/notification-dispatcher/dispatcher/internal/store"
 	"github.com/notification-dispatcher/dispatcher/internal/telemetry"
 )
@@ -86,6 +87,22 @@ func newLogger(e *env, c config.Config) *slog.Logger {
 	return telemetry.NewLogger(e.stderr, slog.Level(c.Log.Level), string(c.Log.Format))
 }
 
+// reload reads the configuration again. Its problems are in the log.
+func (s serveFlags) reload(e *env, a *app.App, log *slog.Logger) error {
+	c, problems := e.check(*s.database.file, s.settings())
+	for _, p := range problems {
+		log.Error("configuration not reloaded", slog.String("path", p.Path), slog.String("problem", p.Text))
+	}
+	if len(problems) > 0 {
+		return nil
+	}
+	if err := a.Reload(c); err != nil {
+		return err
+	}
+	log.Info("configuration reloaded", slog.Int("accounts", len(c.Accounts())))
+	return nil
+}
+
 // reloadOnHangup reads the configuration again at each SIGHUP, until the function
 // that it returns is called. A configuration with a problem changes nothing.
 func (s serveFlags) reloadOnHangup(e *env, a *app.App, log *slog.Logger) (stop func()) {
@@ -95,18 +112,10 @@ func (s serveFlags) reloadOnHangup(e *env, a *app.App, log *slog.Logger) (stop f
 	go func() {
 		defer close(done)
 		for range hangups {
-			c, problems := e.check(*s.database.file, s.settings())
-			for _, p := range problems {
-				log.Error("configuration not reloaded", slog.String("path", p.Path), slog.String("problem", p.Text))
-			}
-			if len(problems) > 0 {
-				continue
-			}
-			if err := a.Reload(c); err != nil {
+			err := a.Guard().Do(context.Background(), panics.Background, "reload", func() error { return s.reload(e, a, log) })
+			if err != nil {
 				log.Error("configuration not reloaded", slog.Any("error", err))
-				continue
 			}
-			log.Info("configuration reloaded", slog.Int("accounts", len(c.Accounts())))
 		}
 	}()
 	return func() {

@@ -201,7 +201,7 @@ func (b *batcher[T, R]) persist(ctx context.Context, items []T) ([]R, error) {
 
 // transient reports whether the same flush may succeed later.
 func transient(err error) bool {
-	return !errors.Is(err, errPanicked) && store.Classify(err) == store.Transient
+	return store.Classify(err) == store.Transient
 }
 
 // flushLimit bounds one flush: a connection that was cut without a word would

@@ -2,10 +2,8 @@ package dispatch
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -50,12 +48,6 @@ func (d *Dispatcher) deliverSafely(ctx context.Context, e *store.Envelope, item 
 		}
 	}()
 	return d.deliver(ctx, e, item)
-}
-
-// panicked logs a panic: where it happened, since its text may hold anything.
-func (d *Dispatcher) panicked(ctx context.Context, id store.DeliveryID, p any) {
-	d.log.ErrorContext(ctx, "panic in a delivery", idOf(id), slog.String("kind", fmt.Sprintf("%T", p)),
-		slog.String("stack", string(debug.Stack())))
 }
 
 // deliver takes one delivery as far as one job can: admitted, claimed, sent,

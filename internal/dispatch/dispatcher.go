@@ -17,6 +17,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/notification-dispatcher/dispatcher/internal/notify"
+	"github.com/notification-dispatcher/dispatcher/internal/panics"
 	"github.com/notification-dispatcher/dispatcher/internal/store"
 )
 
@@ -34,6 +35,8 @@ type Config struct {
 	Admission Admission
 	Metrics   Metrics
 	Logger    *slog.Logger
+	// Guard is what panics are told to; nil for one that writes to Logger.
+	Guard *panics.Guard
 	// Work: run jobs; without it the dispatcher only accepts.
 	Work bool
 	// Hold: with Work, take part in everything but fetch no job, start no call and
@@ -89,6 +92,7 @@ type Dispatcher struct {
 	alive    *pulse
 	skew     skew
 	log      *slog.Logger
+	guard    *panics.Guard
 
 	accepts  *batcher[store.Acceptance, acceptReply]
 	durable  *batcher[store.Claim, claimReply]
@@ -132,6 +136,9 @@ func New(s *store.Store, cfg Config) (*Dispatcher, error) {
 	if cfg.QueueShare == 0 {
 		cfg.QueueShare = defaultShare
 	}
+	if cfg.Guard == nil {
+		cfg.Guard = panics.New(cfg.Logger, nil)
+	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
@@ -139,7 +146,7 @@ func New(s *store.Store, cfg Config) (*Dispatcher, error) {
 		cfg.Node = uuid.New()
 	}
 	d := &Dispatcher{
-		cfg: cfg, store: s, node: cfg.Node, log: cfg.Logger, shares: newShares(cfg.QueueShare), dealt: map[dealt]string{},
+		cfg: cfg, store: s, node: cfg.Node, log: cfg.Logger, guard: cfg.Guard, shares: newShares(cfg.QueueShare), dealt: map[dealt]string{},
 		hands: newHands(), lookups: newLookups(), contents: newContents(), alive: newPulse(),
 		ready: make(chan struct{}), released: make(chan struct{}),
 	}
@@ -298,7 +305,7 @@ func (d *Dispatcher) every(ctx context.Context, interval time.Duration, what str
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for last := ""; ctx.Err() == nil; {
-		err := d.safely(ctx, what, func() error { return do(ctx) })
+		err := d.guard.Round(ctx, what, do)
 		switch {
 		case err == nil && last != "":
 			d.log.InfoContext(ctx, "works again", slog.String("task", what))
@@ -306,12 +313,6 @@ func (d *Dispatcher) every(ctx context.Context, interval time.Duration, what str
 		case err != nil && ctx.Err() == nil && err.Error() != last:
 			last = err.Error()
 			d.log.WarnContext(ctx, "failed and will be tried again", slog.String("task", what), slog.Any("error", err))
-		}
-		if errors.Is(err, errPanicked) {
-			select {
-			case <-ctx.Done():
-			case <-time.After(panicPause):
-			}
 		}
 		select {
 		case <-ctx.Done():

@@ -52,10 +52,7 @@ func channelScope(c notify.Channel) string { return "channel:" + string(c) }
 // take asks for a place, and waits in line for one where that may help. It returns
 // the place, or the scope that is full; neither when ctx has ended.
 func (f *flights) take(ctx context.Context, asks flight) (p *place, full string) {
-	f.mu.Lock()
-	asks.lanes = f.lanesOf(asks.bounds)
-	p, w, full := f.ask(asks)
-	f.mu.Unlock()
+	p, w, full := f.enter(asks)
 	if w == nil {
 		return p, full
 	}
@@ -74,7 +71,15 @@ func (f *flights) take(ctx context.Context, asks flight) (p *place, full string)
 	if !in {
 		return nil, w.full
 	}
-	return &place{flights: f, flight: asks, begun: f.now()}, ""
+	return &place{flights: f, flight: w.flight, begun: f.now()}, ""
+}
+
+// enter is ask for a flight that does not know its lanes yet.
+func (f *flights) enter(asks flight) (*place, *waiter, string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	asks.lanes = f.lanesOf(asks.bounds)
+	return f.ask(asks)
 }
 
 // ask gives a flight its place, or a waiter in line, or the scope that is full.

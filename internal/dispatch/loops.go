@@ -118,9 +118,7 @@ func (d *Dispatcher) wake(ctx context.Context) error {
 	// for all of it. Nor for a timer that cannot be decided.
 	var failed error
 	for range wakeRounds {
-		d.counting.Lock()
-		woken, err := d.store.Wake(ctx, wakeLimit, d.keepBack)
-		d.counting.Unlock()
+		woken, err := d.wakeDue(ctx)
 		if err == nil {
 			err = d.timers(ctx, woken.Timers)
 		}
@@ -129,6 +127,13 @@ func (d *Dispatcher) wake(ctx context.Context) error {
 		}
 	}
 	return errors.Join(failed, d.wakeHeld(ctx))
+}
+
+// wakeDue moves some of what is due, during which the queue is not counted.
+func (d *Dispatcher) wakeDue(ctx context.Context) (store.Woken, error) {
+	d.counting.Lock()
+	defer d.counting.Unlock()
+	return d.store.Wake(ctx, wakeLimit, d.keepBack)
 }
 
 // timers decides all of them at once, so that they share their reads and writes.

@@ -2,35 +2,19 @@ package dispatch
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"log/slog"
-	"runtime/debug"
-	"time"
+
+	"github.com/notification-dispatcher/dispatcher/internal/panics"
+	"github.com/notification-dispatcher/dispatcher/internal/store"
 )
 
-// A panic in what the dispatcher does beside its deliveries is a fault of one
-// round: it is logged with its stack, and the task goes on with the next round
-// after a pause. To end the process would take every call under way with it, on
-// every node that meets the same row.
+// panicked notes a panic on a delivery's way.
+func (d *Dispatcher) panicked(ctx context.Context, id store.DeliveryID, p any) {
+	d.guard.Caught(ctx, panics.Delivery, "delivery", p, idOf(id))
+}
 
-// errPanicked is what became of a round that panicked.
-var errPanicked = errors.New("panicked")
-
-// panicPause is how long a task rests after a panic.
-const panicPause = 5 * time.Second
-
-// safely runs a round of a task and turns its panic into an error. What the panic
-// says is not logged, since it may hold anything.
-func (d *Dispatcher) safely(ctx context.Context, task string, do func() error) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			d.log.ErrorContext(ctx, "panic in a background task", slog.String("task", task), slog.String("kind", fmt.Sprintf("%T", p)),
-				slog.String("stack", string(debug.Stack())))
-			err = errPanicked
-		}
-	}()
-	return do()
+// safely is a round of a task that is nobody's loop.
+func (d *Dispatcher) safely(ctx context.Context, task string, do func() error) error {
+	return d.guard.Do(ctx, panics.Background, task, do)
 }
 
 // guarded is a flush that survives its panics. The batcher then splits what it

@@ -9,13 +9,16 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/notification-dispatcher/dispatcher/internal/panics"
 )
 
 func TestATaskThatPanicsGoesOnAfterAPause(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var said strings.Builder
-		d := &Dispatcher{log: slog.New(slog.NewTextHandler(&said, nil))}
+		log := slog.New(slog.NewTextHandler(&said, nil))
+		d := &Dispatcher{log: log, guard: panics.New(log, nil)}
 		ctx, cancel := context.WithCancel(t.Context())
 		var at []time.Duration
 		begun := time.Now()
@@ -26,7 +29,7 @@ func TestATaskThatPanicsGoesOnAfterAPause(t *testing.T) {
 			cancel()
 			return nil
 		})
-		if len(at) != 2 || at[1] < panicPause {
+		if len(at) != 2 || at[1] < panics.Pause {
 			t.Errorf("rounds at %v", at)
 		}
 		if got := said.String(); !strings.Contains(got, "task=count") || !strings.Contains(got, "panics_test.go") || strings.Contains(got, "secret") {
@@ -43,11 +46,11 @@ func TestAFlushThatPanicsFailsForItsOffenderAlone(t *testing.T) {
 		}
 		return nil
 	}}
-	d := &Dispatcher{log: slog.New(slog.DiscardHandler)}
+	d := &Dispatcher{guard: panics.New(nil, nil)}
 	inBubble(t, batcher[int, int]{flush: guarded(d, "test", r.flush), max: 10, linger: time.Second}, 1, func(t *testing.T, b *batcher[int, int], _ func()) {
 		results, errs := handIn(t, b, 1, 2, 3, 4)
 		for i, err := range errs {
-			if bad := i == 2; bad != errors.Is(err, errPanicked) || !bad && results[i] != 2*(i+1) {
+			if bad := i == 2; bad != errors.Is(err, panics.ErrCaught) || !bad && results[i] != 2*(i+1) {
 				t.Errorf("item %d: %d, %v", i+1, results[i], err)
 			}
 		}

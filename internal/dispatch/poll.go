@@ -43,7 +43,9 @@ func (d *Dispatcher) poll(ctx context.Context) error {
 		return err
 	}
 	for _, p := range polls {
-		d.lookups.start(func() { d.askFor(ctx, p) })
+		d.lookups.start(func() {
+			_ = d.safely(ctx, "ask for a receipt", func() error { d.askFor(ctx, p); return nil }) // its turn comes again
+		})
 	}
 	return nil
 }

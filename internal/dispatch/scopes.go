@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/notification-dispatcher/dispatcher/internal/panics"
 	"github.com/notification-dispatcher/dispatcher/internal/resilience"
 	"github.com/notification-dispatcher/dispatcher/internal/store"
 )
@@ -17,8 +18,9 @@ type Scopes struct {
 	Member *resilience.Member
 	Store  *store.Store
 	Logger *slog.Logger
-	// Now is the clock; nil means time.Now.
-	Now func() time.Time
+	// Guard is what panics are told to; nil for one that writes to Logger.
+	Guard *panics.Guard
+	Now   func() time.Time // the clock; nil means time.Now
 }
 
 // scopesInterval is how often evidence is handed in and changes are looked for
@@ -31,16 +33,22 @@ func (s *Scopes) Run(ctx context.Context) {
 	if s.Now == nil {
 		s.Now = time.Now
 	}
+	if s.Guard == nil {
+		s.Guard = panics.New(s.Logger, nil)
+	}
 	hints := make(chan struct{}, 1)
 	done := make(chan struct{})
-	go func() { defer close(done); s.listen(ctx, hints) }()
+	go func() {
+		defer close(done)
+		s.Guard.Keep(ctx, "hear of breakers and gates", func(ctx context.Context) { s.listen(ctx, hints) })
+	}()
 	defer func() { <-done }()
 	ticker := time.NewTicker(scopesInterval)
 	defer ticker.Stop()
 	failing := false
 	// No call starts before the shared state is known; see Cluster.Known.
 	for flush, refresh := true, true; ; {
-		err := s.sync(ctx, flush, refresh)
+		err := s.Guard.Round(ctx, "share breakers and gates", func(ctx context.Context) error { return s.sync(ctx, flush, refresh) })
 		if (err != nil) != failing && ctx.Err() == nil {
 			failing = err != nil
 			if failing {
@@ -82,7 +90,8 @@ func (s *Scopes) sync(ctx context.Context, flush, refresh bool) error {
 func (s *Scopes) last(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	if err := s.Member.Flush(ctx, s.Now()); err != nil {
+	err := s.Guard.Do(ctx, panics.Background, "share breakers and gates", func() error { return s.Member.Flush(ctx, s.Now()) })
+	if err != nil {
 		s.Logger.WarnContext(ctx, "last evidence not handed in", slog.Any("error", err))
 	}
 }

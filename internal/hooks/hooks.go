@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/notification-dispatcher/dispatcher/internal/notify"
+	"github.com/notification-dispatcher/dispatcher/internal/panics"
 	"github.com/notification-dispatcher/dispatcher/internal/secret"
 	"github.com/notification-dispatcher/dispatcher/internal/store"
 )
@@ -71,6 +72,7 @@ type Config struct {
 	// Cursor is how a position of a project's events is shown to callers.
 	Cursor func(project string, position int64) string
 	Log    *slog.Logger     // nil discards
+	Guard  *panics.Guard    // what panics are told to; nil for one that writes to Log
 	Now    func() time.Time // nil means time.Now
 }
 
@@ -81,6 +83,9 @@ type Service struct{ cfg Config }
 func New(c Config) *Service {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Guard == nil {
+		c.Guard = panics.New(c.Log, nil)
 	}
 	if c.Now == nil {
 		c.Now = time.Now
@@ -95,7 +100,7 @@ func (s *Service) Run(ctx context.Context) {
 	defer ticker.Stop()
 	failing := false
 	for {
-		err := s.Feed(ctx)
+		err := s.cfg.Guard.Round(ctx, "tell webhooks of events", s.Feed)
 		switch {
 		case ctx.Err() != nil:
 			return

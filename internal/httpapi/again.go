@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/notification-dispatcher/dispatcher/internal/notify"
+	"github.com/notification-dispatcher/dispatcher/internal/panics"
 	"github.com/notification-dispatcher/dispatcher/internal/store"
 )
 
@@ -237,7 +238,11 @@ func (a *API) retryAll(ctx context.Context, project string, ids []uuid.UUID, exp
 	for range min(retriesAtOnce, len(ids)) {
 		workers.Go(func() {
 			for id, ok := next(); ok; id, ok = next() {
-				done, failed := a.retry.Retry(ctx, project, id, expires)
+				var done store.Retry
+				failed := a.guard.Do(ctx, panics.Request, "start again", func() (err error) {
+					done, err = a.retry.Retry(ctx, project, id, expires)
+					return err
+				})
 				mu.Lock()
 				if failed != nil {
 					err = failed

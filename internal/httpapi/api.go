@@ -15,6 +15,7 @@ import (
 
 	"github.com/notification-dispatcher/dispatcher/internal/channels"
 	"github.com/notification-dispatcher/dispatcher/internal/notify"
+	"github.com/notification-dispatcher/dispatcher/internal/panics"
 	"github.com/notification-dispatcher/dispatcher/internal/resilience"
 	"github.com/notification-dispatcher/dispatcher/internal/store"
 )
@@ -100,6 +101,8 @@ type Config struct {
 	// Metrics serves /metrics; nil for none.
 	Metrics http.Handler
 	Log     *slog.Logger // nil discards
+	// Guard is what panics are told to; nil for one that writes to Log.
+	Guard *panics.Guard
 	// Observe is told of every request when it is over, for metrics; route is the
 	// pattern that matched, empty for none. Nil for none.
 	Observe func(route, method string, status int, took time.Duration)
@@ -125,6 +128,7 @@ type API struct {
 	batches      Batches
 	ready        []Check
 	log          *slog.Logger
+	guard        *panics.Guard
 	maxBody      int64
 	maxBatchBody int64
 	keepKeys     time.Duration
@@ -155,6 +159,9 @@ func New(c Config) *API {
 	a.receipts, a.publicBase, a.callbacks = c.Receipts, c.PublicURL, make(chan struct{}, callbacksAtOnce)
 	if a.log == nil {
 		a.log = slog.New(slog.DiscardHandler)
+	}
+	if a.guard = c.Guard; a.guard == nil {
+		a.guard = panics.New(a.log, nil)
 	}
 	if a.maxBody <= 0 {
 		a.maxBody = DefaultMaxBody

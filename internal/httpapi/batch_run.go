@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/notification-dispatcher/dispatcher/internal/notify"
+	"github.com/notification-dispatcher/dispatcher/internal/panics"
 	"github.com/notification-dispatcher/dispatcher/internal/store"
 )
 
@@ -150,10 +151,13 @@ func (b *batchRun) decide(ctx context.Context, first int, rows []batchRow, print
 			continue
 		}
 		accepting.Go(func() {
-			var done store.Accepted
-			if done, errs[i] = b.api.accept.Accept(ctx, b.request(n, r.Index, prints[i])); errs[i] == nil {
-				r.Status, r.ID, r.Replayed = http.StatusAccepted, done.ID, done.Replayed
-			}
+			errs[i] = b.api.guard.Do(ctx, panics.Request, "accept a row", func() error {
+				done, err := b.api.accept.Accept(ctx, b.request(n, r.Index, prints[i]))
+				if err == nil {
+					r.Status, r.ID, r.Replayed = http.StatusAccepted, done.ID, done.Replayed
+				}
+				return err
+			})
 		})
 	}
 	accepting.Wait()

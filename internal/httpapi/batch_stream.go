@@ -56,7 +56,7 @@ func (a *API) streamBatch(ctx context.Context, w http.ResponseWriter, r *http.Re
 	defer run.leave(ctx)
 	run.defaults = given
 	run.header(w, linesType)
-	out := newOutbox(w, control)
+	out := newOutbox(ctx, run.api.guard, w, control)
 	defer out.close()
 	for len(part) > 0 {
 		lines, p := run.part(ctx, part)

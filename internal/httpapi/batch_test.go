@@ -200,6 +200,18 @@ func TestAnOutageEndsABatchThatCanBeRepeated(t *testing.T) {
 	}
 }
 
+func TestARowThatPanicsIsAProblemWithoutItsText(t *testing.T) {
+	s := newService(t)
+	s.panics = true
+	got := lines(t, s.do(t, "POST", batchPath, `{"to":{"sms":"+14155550100"},"content":{"body":"b"}}`+"\n", asLines).want(200).Body)
+	if len(got) != 1 || got[0].Status != 500 || got[0].Error.Code != "internal" {
+		t.Errorf("results %+v", got)
+	}
+	if said := s.log.String(); !strings.Contains(said, `task="accept a row"`) || strings.Contains(said, "secret of") {
+		t.Errorf("the log: %s", said)
+	}
+}
+
 // numbered is a batch of lines, made while it is read.
 type numbered struct {
 	rows, next int

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/notification-dispatcher/dispatcher/internal/panics"
 )
 
 // readyTimeout is how long the conditions of readiness may take to be found out.
@@ -71,7 +73,9 @@ func (a *API) readyNow(ctx context.Context, _ *readyInput) (*readyOutput, error)
 	errs := make([]error, len(a.ready))
 	var wg sync.WaitGroup
 	for i, check := range a.ready {
-		wg.Go(func() { errs[i] = safely(ctx, check) })
+		wg.Go(func() {
+			errs[i] = a.guard.Do(ctx, panics.Request, "check readiness", func() error { return check.Do(ctx) })
+		})
 	}
 	wg.Wait()
 	verbose, _ := ctx.Value(verboseContext).(bool)
@@ -99,14 +103,4 @@ func (a *API) logReadiness(ctx context.Context, errs []error) {
 		return
 	}
 	a.log.InfoContext(ctx, "ready")
-}
-
-// safely runs a check on its goroutine, where a panic would end the process.
-func safely(ctx context.Context, c Check) (err error) {
-	defer func() {
-		if recover() != nil {
-			err = errors.New("check panicked")
-		}
-	}()
-	return c.Do(ctx)
 }

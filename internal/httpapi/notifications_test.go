@@ -277,7 +277,7 @@ func TestHandlersPanicIsAProblemWithoutItsText(t *testing.T) {
 	if strings.Contains(a.Body.String()+s.log.String(), "secret of") {
 		t.Errorf("answer or log hold the panic's text: %s %s", a.Body, s.log)
 	}
-	if !strings.Contains(s.log.String(), "request panicked") {
+	if !strings.Contains(s.log.String(), "part=request") {
 		t.Errorf("the log says nothing: %s", s.log)
 	}
 }

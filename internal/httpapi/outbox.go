@@ -2,9 +2,12 @@ package httpapi
 
 import (
 	"bytes"
+	"context"
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/notification-dispatcher/dispatcher/internal/panics"
 )
 
 // outboxSize bounds what an outbox holds, in bytes. The results of the largest
@@ -26,10 +29,15 @@ type outbox struct {
 	broken bool
 }
 
-func newOutbox(w http.ResponseWriter, control *http.ResponseController) *outbox {
+func newOutbox(ctx context.Context, guard *panics.Guard, w http.ResponseWriter, control *http.ResponseController) *outbox {
 	o := &outbox{w: w, control: control, done: make(chan struct{})}
 	o.moved = sync.NewCond(&o.mu)
-	go o.run()
+	go func() {
+		defer close(o.done)
+		if guard.Do(ctx, panics.Request, "write an answer", o.run) != nil {
+			o.fail()
+		}
+	}()
 	return o
 }
 
@@ -53,8 +61,15 @@ func (o *outbox) close() {
 	<-o.done
 }
 
-func (o *outbox) run() {
-	defer close(o.done)
+// fail lets go of what is written from now on: nobody gets it.
+func (o *outbox) fail() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.broken = true
+	o.moved.Broadcast()
+}
+
+func (o *outbox) run() error {
 	var piece []byte
 	for {
 		o.mu.Lock()
@@ -66,7 +81,7 @@ func (o *outbox) run() {
 		o.moved.Broadcast()
 		o.mu.Unlock()
 		if len(piece) == 0 {
-			return
+			return nil
 		}
 		if o.broken { // only this goroutine sets it
 			continue
@@ -77,10 +92,7 @@ func (o *outbox) run() {
 			err = o.control.Flush()
 		}
 		if err != nil {
-			o.mu.Lock()
-			o.broken = true
-			o.moved.Broadcast()
-			o.mu.Unlock()
+			o.fail()
 		}
 	}
 }

@@ -2,18 +2,17 @@ package httpapi
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net/http"
 	"net/url"
 	"path"
-	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/notification-dispatcher/dispatcher/internal/panics"
 )
 
 const requestIDHeader = "X-Request-Id"
@@ -69,13 +68,7 @@ func (a *API) panicked(rec *recorder, r *http.Request, id string, v any) {
 	if v == http.ErrAbortHandler { //nolint:errorlint // the sentinel itself is what is thrown
 		panic(v)
 	}
-	// The runtime's own words are harmless; others' may hold anything.
-	what := fmt.Sprintf("%T", v)
-	if fault, ok := v.(runtime.Error); ok {
-		what = fault.Error()
-	}
-	a.log.ErrorContext(r.Context(), "request panicked", slog.String("request_id", id), slog.String("route", r.Pattern),
-		slog.String("panic", what), slog.String("stack", string(debug.Stack())))
+	a.guard.Caught(r.Context(), panics.Request, "answer", v, slog.String("request_id", id), slog.String("route", r.Pattern))
 	if rec.status != 0 {
 		panic(http.ErrAbortHandler) // half an answer must not look like a whole one
 	}

@@ -14,8 +14,8 @@ var errGrants = errors.New("the source did not answer every ask")
 
 // Run asks the source for what is wanted until ctx ends. One exchange is under
 // way at a time, and what is wanted meanwhile goes into the next one: each key
-// is asked for once, and a busy node pays for many keys together. It is to be
-// called once.
+// is asked for once, and a busy node pays for many keys together. It may run once at
+// a time.
 func (l *Limiter) Run(ctx context.Context) {
 	if l.cfg.Source == nil {
 		<-ctx.Done()
@@ -65,11 +65,14 @@ func (l *Limiter) refill(ctx context.Context) (asked bool, err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.cfg.Timeout)
 	defer cancel()
-	grants, err := l.cfg.Source.TakeTokens(ctx, asks)
+	// Whatever comes of it, or if it panics: who waits for an answer gets one.
+	var grants []Grant
+	err = errGrants
+	defer func() { l.settle(entries, asks, grants, err, sent, time.Now()) }()
+	grants, err = l.cfg.Source.TakeTokens(ctx, asks)
 	if err == nil && len(grants) != len(asks) {
 		err = errGrants
 	}
-	l.settle(entries, asks, grants, err, sent, time.Now())
 	return true, err
 }
 

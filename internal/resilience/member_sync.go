@@ -116,13 +116,7 @@ func (m *Member) Refresh(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	m.mu.Lock()
-	for _, r := range c.Breakers {
-		m.learn(r, c.Now, now)
-	}
-	// What a transaction wrote may be seen after what a later one did.
-	m.since = c.Now.Add(-overlap)
-	m.mu.Unlock()
+	m.learnAll(c, now)
 	// When the shared clock was read, on the way there and back, is not known. Taken
 	// for the end, no gate opens too early; a breaker is asked about again anyhow.
 	now = now.Add(time.Since(asked))
@@ -130,6 +124,16 @@ func (m *Member) Refresh(ctx context.Context, now time.Time) error {
 		m.guard.Throttle(g.Scope, now.Add(g.Until.Sub(c.Now)), now)
 	}
 	return nil
+}
+
+func (m *Member) learnAll(c Changes, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range c.Breakers {
+		m.learn(r, c.Now, now)
+	}
+	// What a transaction wrote may be seen after what a later one did.
+	m.since = c.Now.Add(-overlap)
 }
 
 // Known reports whether the process has learned what is shared. Before it has, it
@@ -148,6 +152,20 @@ const overlap = 5 * time.Second
 // evidence of all processes is enough.
 func (m *Member) Flush(ctx context.Context, now time.Time) error {
 	gates, tallies := m.collect(now)
+	handedIn := false
+	defer func() {
+		if !handedIn { // it panics, and what was collected must not be lost with it
+			m.giveBack(gates, now)
+			m.again(tallies...)
+		}
+	}()
+	err := m.handIn(ctx, gates, tallies, now)
+	handedIn = true
+	return err
+}
+
+// handIn is Flush for what was collected. What cannot be handed in is kept.
+func (m *Member) handIn(ctx context.Context, gates map[string]time.Duration, tallies []ScopeTally, now time.Time) error {
 	var err error
 	if len(gates) > 0 {
 		if err = m.shared.Throttle(ctx, gates); err != nil {
@@ -210,9 +228,7 @@ func (m *Member) trip(ctx context.Context, t ScopeTally, cfg BreakerConfig, why 
 	if err != nil {
 		return err
 	}
-	m.mu.Lock()
-	m.learn(record, sharedNow, now)
-	m.mu.Unlock()
+	m.learnOne(record, sharedNow, now)
 	if record.Generation == 0 && t.Generation != 0 {
 		// The record was forgotten after it had been closed for long. All that was
 		// seen since is still true, and is handed in as of no generation.
@@ -220,6 +236,12 @@ func (m *Member) trip(ctx context.Context, t ScopeTally, cfg BreakerConfig, why 
 		m.kickNow()
 	}
 	return nil
+}
+
+func (m *Member) learnOne(r ScopeRecord, sharedNow, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.learn(r, sharedNow, now)
 }
 
 // collect takes what has to be handed in, and forgets scopes about which there

@@ -13,6 +13,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/notification-dispatcher/dispatcher/internal/panics"
 )
 
 // Store is the database. It is safe for concurrent use.
@@ -146,7 +148,7 @@ func Classify(err error) Class {
 	)
 	switch {
 	case err == nil, errors.Is(err, ErrNotFound), errors.Is(err, ErrIdempotencyMismatch), errors.Is(err, ErrKeyEnded), errors.Is(err, ErrBatchLost), errors.Is(err, ErrTooManyWebhooks),
-		errors.As(err, &running), errors.As(err, &scan):
+		errors.As(err, &running), errors.As(err, &scan), errors.Is(err, panics.ErrCaught):
 		return Other
 	case errors.Is(err, errUnstorable):
 		return BadRow

@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/notification-dispatcher/dispatcher/internal/panics"
 	"github.com/notification-dispatcher/dispatcher/internal/store"
 )
 
@@ -39,7 +40,7 @@ const (
 var (
 	// ErrClosed says that the process stops.
 	ErrClosed = errors.New("the event stream is closed")
-	// ErrSlow says that the follower did not keep up. It may come back with the
+	// ErrSlow says that the follower did not keep up, or the process with it. It may come back with the
 	// last position that it has seen.
 	ErrSlow = errors.New("the follower does not keep up")
 )
@@ -68,6 +69,8 @@ type Config struct {
 	Buffer int
 	// Log is told when the source fails; nil discards.
 	Log *slog.Logger
+	// Guard is what panics are told to; nil for one that writes to Log.
+	Guard *panics.Guard
 }
 
 // Hub reads events and hands them out. It is made by [New] and safe for
@@ -107,6 +110,9 @@ func New(source Source, c Config) *Hub {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
+	if c.Guard == nil {
+		c.Guard = panics.New(c.Log, nil)
+	}
 	return &Hub{
 		source: source, cfg: c, wanted: make(chan struct{}, 1),
 		subs: map[*Subscription]struct{}{}, joined: map[topic]map[*Subscription]struct{}{},
@@ -143,7 +149,11 @@ func (h *Hub) follow(ctx context.Context) {
 	defer tick.Stop()
 	failing := false
 	for !h.idle() {
-		full, err := h.read(ctx)
+		var full bool
+		err := h.cfg.Guard.Round(ctx, "read events", func(ctx context.Context) (err error) {
+			full, err = h.read(ctx)
+			return err
+		})
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -214,6 +224,12 @@ func (h *Hub) push(events []store.LoggedEvent) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	whole := false
+	defer func() {
+		if !whole {
+			h.interrupt()
+		}
+	}()
 	for i := range events {
 		e := &events[i]
 		h.ring = append(h.ring, e)
@@ -225,6 +241,20 @@ func (h *Hub) push(events []store.LoggedEvent) {
 	if over := len(h.ring) - h.cfg.Ring; over > h.cfg.Ring/2 {
 		h.floor = h.ring[over-1].Seq
 		h.ring = slices.Clone(h.ring[over:])
+	}
+	whole = true
+}
+
+// interrupt ends what is handed out when a panic has left it open how far that had
+// come. Followers come back with their positions. The lock is held.
+func (h *Hub) interrupt() {
+	h.live, h.ring = false, nil
+	for s := range h.subs {
+		if s.joined {
+			s.slow, s.pending = true, nil
+			h.leave(s)
+			s.wake()
+		}
 	}
 }
 

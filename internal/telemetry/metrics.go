@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/notification-dispatcher/dispatcher/internal/notify"
+	"github.com/notification-dispatcher/dispatcher/internal/panics"
 )
 
 const namespace = "dispatcher"
@@ -35,6 +36,7 @@ type Metrics struct {
 	consents      *prometheus.CounterVec
 	applied       appliedReceipts
 	queueFailures prometheus.Counter
+	panics        map[panics.Part]prometheus.Counter
 	limited       map[string]prometheus.Counter // by class of route
 }
 
@@ -61,6 +63,7 @@ func New(version string) *Metrics {
 	m.countLimits()
 	m.applied = countApplied(m.registry)
 	m.countReceipts()
+	m.countPanics()
 	m.breakers = gauge(m.registry, "breaker_state", "1 for the state that the breaker of an account is in, 0 for the others.", "account", "state")
 	m.transitions = counter(m.registry, "breaker_transitions_total", "Changes of an account's breaker, as this process saw them.", "account", "to")
 	m.failovers = counter(m.registry, "account_failovers_total", "Calls through an account other than the one that would have come first.", "from", "to", "reason")

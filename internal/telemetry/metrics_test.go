@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/notification-dispatcher/dispatcher/internal/notify"
+	"github.com/notification-dispatcher/dispatcher/internal/panics"
 	"github.com/notification-dispatcher/dispatcher/internal/telemetry"
 )
 
@@ -66,6 +67,8 @@ func TestEverySeriesThatCanBeKnownBeginsAtZero(t *testing.T) {
 		`dispatcher_breaker_state{account="twilio-main",state="open"} 0`,
 		`dispatcher_breaker_transitions_total{account="twilio-main",to="half_open"} 0`,
 		`dispatcher_rate_limited_total{class="unauthenticated"} 0`,
+		`dispatcher_panics_total{part="background"} 0`,
+		`dispatcher_panics_total{part="delivery"} 0`,
 	)
 	for prefix, n := range map[string]int{
 		"dispatcher_notifications_accepted_total{": 4,
@@ -92,6 +95,8 @@ func TestEachMethodCountsInItsOwnSeries(t *testing.T) {
 	m.Fallback(notify.Push, notify.SMS, "whatever else")
 	m.Breaker("fcm-main", telemetry.BreakerOpen)
 	m.Limited("write", 3)
+	m.Panicked(panics.Request)
+	m.Panicked("whatever else")
 	m.Limited("whatever else", 1)
 	m.CollectLimits(func() telemetry.Limits { return telemetry.Limits{Local: 1, Exchanges: 3, Failures: 2} })
 	m.Request("POST /v1/notifications", "POST", 202, time.Millisecond)
@@ -111,6 +116,7 @@ func TestEachMethodCountsInItsOwnSeries(t *testing.T) {
 		`dispatcher_breaker_state{account="fcm-main",state="open"} 1`,
 		`dispatcher_breaker_transitions_total{account="fcm-main",to="open"} 1`,
 		`dispatcher_rate_limited_total{class="write"} 3`,
+		`dispatcher_panics_total{part="request"} 1`,
 		`dispatcher_rate_limit_local_total 1`,
 		`dispatcher_rate_limit_exchanges_total 3`,
 		`dispatcher_rate_limit_exchange_failures_total 2`,
@@ -122,6 +128,7 @@ func TestEachMethodCountsInItsOwnSeries(t *testing.T) {
 func TestNilMetricsCountNothingAndDoNotPanic(t *testing.T) {
 	var m *telemetry.Metrics
 	m.Accepted(notify.Normal, 1)
+	m.Panicked(panics.Delivery)
 	m.Finished(notify.Sent)
 	m.Attempt(notify.Push, notify.Accepted, 0)
 	m.FirstDelivery(notify.Push, 0)
