@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 
 	"github.com/notification-dispatcher/dispatcher/internal/notify"
 	"github.com/notification-dispatcher/dispatcher/internal/panics"
@@ -156,7 +157,7 @@ func New(s *store.Store, cfg Config) (*Dispatcher, error) {
 	d.flights = newFlights(d.now)
 	d.registry.Store(cfg.Registry)
 	var err error
-	if d.queue, err = newQueue(s, d, cfg.Work, cfg.Logger); err != nil {
+	if d.queue, err = newQueue(riverpgxv5.New(s.Pool()), d, cfg.Work, cfg.Logger); err != nil {
 		return nil, err
 	}
 	s.SetQueue(d.queue)

@@ -3,6 +3,12 @@ package dispatch
 import (
 	"context"
 	"errors"
+	"strings"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river/riverdriver"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 
 	"github.com/notification-dispatcher/dispatcher/internal/store"
 )
@@ -34,3 +40,37 @@ func (d *Dispatcher) Queue() store.Queue { return d.queue }
 
 // Sweep looks at every delivery now.
 func (d *Dispatcher) Sweep(ctx context.Context) error { return d.sweep(ctx) }
+
+// LoseListener breaks the connection of the queue's listener once, just before a
+// topic of that name is listened to. It must be called before Run.
+func (d *Dispatcher) LoseListener(topic string) error {
+	q, err := newQueue(losingDriver{riverpgxv5.New(d.store.Pool()), topic}, d, d.cfg.Work, d.log)
+	if err != nil {
+		return err
+	}
+	d.queue = q
+	d.store.SetQueue(q)
+	return nil
+}
+
+type losingDriver struct {
+	riverdriver.Driver[pgx.Tx]
+	topic string
+}
+
+func (d losingDriver) GetListener(p *riverdriver.GetListenenerParams) riverdriver.Listener {
+	return &losingListener{Listener: d.Driver.GetListener(p), topic: d.topic}
+}
+
+type losingListener struct {
+	riverdriver.Listener
+	topic string
+	once  sync.Once
+}
+
+func (l *losingListener) Listen(ctx context.Context, topic string) error {
+	if strings.HasSuffix(topic, l.topic) {
+		l.once.Do(func() { _ = l.Listener.Listen(ctx, `"; select pg_terminate_backend(pg_backend_pid()); --`) })
+	}
+	return l.Listener.Listen(ctx, topic)
+}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
-	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/riverdriver"
 
 	"github.com/notification-dispatcher/dispatcher/internal/notify"
 	"github.com/notification-dispatcher/dispatcher/internal/store"
@@ -94,8 +94,9 @@ func (w *worker) Work(ctx context.Context, job *river.Job[jobArgs]) error {
 	return river.JobSnooze(0)
 }
 
-// newQueue makes the River client. With working false it only inserts.
-func newQueue(s *store.Store, d *Dispatcher, working bool, log *slog.Logger) (*queue, error) {
+// newQueue makes the River client on its own driver. With working false it only
+// inserts.
+func newQueue(own riverdriver.Driver[pgx.Tx], d *Dispatcher, working bool, log *slog.Logger) (*queue, error) {
 	workers := river.NewWorkers()
 	river.AddWorker(workers, &worker{d: d})
 	cfg := &river.Config{
@@ -118,7 +119,7 @@ func newQueue(s *store.Store, d *Dispatcher, working bool, log *slog.Logger) (*q
 			cfg.Queues[string(c)] = river.QueueConfig{MaxWorkers: min(limit, 10_000)}
 		}
 	}
-	client, err := river.NewClient(riverpgxv5.New(s.Pool()), cfg)
+	client, err := river.NewClient(driver{own}, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("make queue: %w", err)
 	}
