@@ -94,9 +94,9 @@ func (d *Dispatcher) deliver(ctx context.Context, e *store.Envelope, item store.
 		DeliveryID: item.Delivery(), Turn: item.Turn, Account: way.account.Provider.Info().Account, ID: uuid.New(),
 	})
 	if err != nil {
-		// Claims are tried for as long as the job may run, so this is a stop or a
-		// fault of ours. Should the claim have been committed, the reaper will take
-		// it for a call whose outcome is unknown.
+		// Claims are tried for as long as the node works, so this is its end or a fault
+		// of ours. Should the claim have been committed, the reaper will take it for a
+		// call whose outcome is unknown.
 		if ctx.Err() == nil {
 			d.log.ErrorContext(ctx, "claim failed", idOf(item.Delivery()), slog.Any("error", err))
 		}
@@ -180,15 +180,17 @@ type claimReply struct {
 // finished with.
 const lockedClaimLimit = 5 * time.Second
 
-// claim asks for the right to call.
+// claim asks for the right to call. Once asked for, it is waited for also where the
+// job has ended meanwhile: nobody else would give back what was claimed, as long
+// as this node lives.
 func (d *Dispatcher) claim(ctx context.Context, c notify.Channel, claim store.Claim) (claimReply, error) {
 	claims, begun := d.plain, time.Now()
 	if c == notify.SMS || c == notify.WhatsApp {
 		claims = d.durable
 	}
 	for try := 0; ; try++ {
-		reply, err := claims.do(ctx, claim)
-		if err != nil || !reply.locked || time.Since(begun) > lockedClaimLimit {
+		reply, err := claims.do(context.WithoutCancel(ctx), claim)
+		if err != nil || !reply.locked || time.Since(begun) > lockedClaimLimit || ctx.Err() != nil {
 			return reply, err
 		}
 		d.sayLocked(ctx, claim.DeliveryID)
@@ -232,9 +234,9 @@ func (d *Dispatcher) call(ctx context.Context, c *store.Claimed, way *route, ask
 	}
 	started := d.cfg.Now()
 	until, ok := ticket.Start(started)
-	if !ok || !d.mayCall(started) || !d.alive.holds(asked, started) {
-		// A gate or breaker shut meanwhile, or it is too late to be sure that nobody
-		// has taken the delivery over.
+	if !ok || ctx.Err() != nil || !d.mayCall(started) || !d.alive.holds(asked, started) {
+		// A gate or breaker shut meanwhile, the job was to end, or it is too late to be
+		// sure that nobody has taken the delivery over.
 		ticket.Withdraw(ctx, started)
 		d.giveUp(context.WithoutCancel(ctx), c, way)
 		return

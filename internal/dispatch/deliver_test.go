@@ -1,11 +1,17 @@
 package dispatch_test
 
 import (
+	"context"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/notification-dispatcher/dispatcher/internal/channels"
+	"github.com/notification-dispatcher/dispatcher/internal/dispatch"
 	"github.com/notification-dispatcher/dispatcher/internal/notify"
+	"github.com/notification-dispatcher/dispatcher/internal/store"
 )
 
 var both = notify.To{SMS: "+14155550100", Email: &notify.EmailAddress{Address: "ana@example.com"}}
@@ -73,5 +79,72 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 	}
 	if d := r.Deliveries[0]; d.Attempts != 1 || d.Throttles != 1 {
 		t.Errorf("attempts %d, throttles %d: a 429 must use up no attempt", d.Attempts, d.Throttles)
+	}
+}
+
+// pile is a job queue that nobody works.
+type pile struct {
+	mu        sync.Mutex
+	envelopes []store.Envelope
+}
+
+func (p *pile) Insert(_ context.Context, _ pgx.Tx, envelopes []store.Envelope) ([]int64, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	ids := make([]int64, len(envelopes))
+	for i, e := range envelopes {
+		p.envelopes = append(p.envelopes, e)
+		ids[i] = int64(len(p.envelopes))
+	}
+	return ids, nil
+}
+
+// take waits for the n-th envelope.
+func (p *pile) take(t *testing.T, n int) (e store.Envelope) {
+	t.Helper()
+	eventually(t, "there is an envelope", func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if len(p.envelopes) < n {
+			return false
+		}
+		e = p.envelopes[n-1]
+		return true
+	})
+	return e
+}
+
+// A job ends in mid-claim where the queue could not start whole, where somebody
+// cancels it in River, and at a hard stop.
+func TestAClaimWhoseJobEndsIsGivenBackAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, channel := range []notify.Channel{notify.SMS, notify.Email} {
+		t.Run(string(channel), func(t *testing.T) {
+			t.Parallel()
+			s, jobs := newScript(channel, ok), &pile{}
+			job, end := context.WithCancel(t.Context())
+			n := start(t, pgURL(t), registry(account(s)), func(c *setup) {
+				c.SweepEvery = time.Hour
+				c.prepare = func(d *dispatch.Dispatcher, s *store.Store) {
+					s.SetQueue(jobs)
+					d.LoseAnswers(func(what string) bool {
+						if what == "claim" {
+							end()
+						}
+						return false
+					})
+				}
+			})
+			eventually(t, "the node works", n.Working)
+			id := n.accept(t, notification(both, step(channel)))
+			n.RunJob(job, jobs.take(t, 1))
+			if job.Err() == nil || len(s.sent()) != 0 {
+				t.Fatalf("the job ended with %v after %d calls", job.Err(), len(s.sent()))
+			}
+			n.RunJob(t.Context(), jobs.take(t, 2))
+			if status, r := n.final(t, id); status != notify.Sent || len(r.Attempts) != 1 || r.Attempts[0].PossibleDuplicate {
+				t.Errorf("status %s, attempts %+v", status, r.Attempts)
+			}
+		})
 	}
 }

@@ -41,6 +41,9 @@ func (d *Dispatcher) Queue() store.Queue { return d.queue }
 // Sweep looks at every delivery now.
 func (d *Dispatcher) Sweep(ctx context.Context) error { return d.sweep(ctx) }
 
+// RunJob works an envelope as River does, until ctx ends.
+func (d *Dispatcher) RunJob(ctx context.Context, e store.Envelope) bool { return d.run(ctx, e) }
+
 // LoseListener breaks the connection of the queue's listener once, just before a
 // topic of that name is listened to. It must be called before Run.
 func (d *Dispatcher) LoseListener(topic string) error {
