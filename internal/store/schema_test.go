@@ -42,6 +42,8 @@ func TestTheSchemaRefusesWhatMustNotBe(t *testing.T) {
 		"update dispatcher.notifications set mode = 'some'",
 		"update dispatcher.notifications set chain = '{}'",
 		"update dispatcher.notifications set project = 'a b'",
+		"update dispatcher.notifications set project = '~~a'",
+		"update dispatcher.notifications set project = '~' || repeat('a', 64)",
 		"update dispatcher.notifications set reference = ''",
 		"update dispatcher.notifications set expires_at = send_at",
 		"update dispatcher.notifications set send_at = created_at - interval '1 second'",
