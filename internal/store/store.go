@@ -74,7 +74,11 @@ func Open(ctx context.Context, databaseURL string, o Options) (*Store, error) {
 	// Whoever meets a stranger's row lock gives up; flushes do so sooner.
 	params["lock_timeout"] = strconv.FormatInt(otherPatience.Milliseconds(), 10)
 	cfg.ConnConfig.ConnectTimeout = 5 * time.Second
-	cfg.AfterConnect = registerUUID
+	cfg.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
+		registerUUID(conn.TypeMap())
+		registerArrays(conn.TypeMap())
+		return nil
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)

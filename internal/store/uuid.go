@@ -1,23 +1,19 @@
 package store
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // registerUUID lets a connection move [uuid.UUID] as the 16 bytes that it is. By
 // itself pgx takes it for a driver.Valuer and a sql.Scanner, and goes by its text:
 // that was a seventh of all the memory a notification cost.
-func registerUUID(_ context.Context, conn *pgx.Conn) error {
+func registerUUID(m *pgtype.Map) {
 	one := &pgtype.Type{Name: "uuid", OID: pgtype.UUIDOID, Codec: uuidCodec{}}
-	m := conn.TypeMap()
 	m.RegisterType(one)
 	m.RegisterType(&pgtype.Type{Name: "_uuid", OID: pgtype.UUIDArrayOID, Codec: &pgtype.ArrayCodec{ElementType: one}})
-	return nil
 }
 
 // uuidCodec is pgx's own with a short way for [uuid.UUID].
