@@ -82,7 +82,9 @@ func New(o Options) (_ *App, err error) {
 	}
 	a := &App{o: o, log: o.Logger, metrics: telemetry.New(o.Version)}
 	a.guard = panics.New(a.log, a.metrics.Panicked)
-	a.store, err = store.Open(context.Background(), o.Config.Database.URL.Reveal(), store.Options{MaxConnections: o.Config.Database.MaxConnections})
+	a.store, err = store.Open(context.Background(), o.Config.Database.URL.Reveal(), store.Options{
+		MaxConnections: o.Config.Database.MaxConnections, SuppressionsChanged: a.countSuppressions,
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/notification-dispatcher/dispatcher/internal/notify"
 	"github.com/notification-dispatcher/dispatcher/internal/panics"
+	"github.com/notification-dispatcher/dispatcher/internal/store"
 	"github.com/notification-dispatcher/dispatcher/internal/telemetry"
 )
 
@@ -73,4 +74,15 @@ func (a *App) reportPacing(err error) {
 		return
 	}
 	a.log.Info("provider rates are shared again")
+}
+
+// countSuppressions counts what this process changed of suppression lists, by the
+// account that it came from or as an operator's doing.
+func (a *App) countSuppressions(changes []store.SuppressionChange) {
+	for _, c := range changes {
+		if c.By != "" || c.Source == "" {
+			c.Source = telemetry.Operator
+		}
+		a.metrics.SuppressionChanged(c.Action, c.Reason, c.Source)
+	}
 }

@@ -70,6 +70,9 @@ type Metrics interface {
 	// AccountShare is the part of its channel's new deliveries that an account gets.
 	AccountShare(account string, share float64)
 	Finished(s notify.Status)
+	// Suppressed counts a delivery that was not called since its address is on the
+	// list of suppressions, by the reason of the entry there.
+	Suppressed(c notify.Channel, reason string)
 	// ReceiptApplied counts a receipt, ReceiptsParked sets how many are of messages
 	// that nobody knows.
 	ReceiptApplied(c notify.Channel, s notify.Status)

@@ -32,5 +32,6 @@ func (uncounted) Fallback(notify.Channel, notify.Channel, string)       {}
 func (uncounted) Failover(string, string, string)                       {}
 func (uncounted) AccountShare(string, float64)                          {}
 func (uncounted) Finished(notify.Status)                                {}
+func (uncounted) Suppressed(notify.Channel, string)                     {}
 func (uncounted) ReceiptApplied(notify.Channel, notify.Status)          {}
 func (uncounted) ReceiptsParked(int)                                    {}

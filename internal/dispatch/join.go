@@ -54,6 +54,9 @@ func (d *Dispatcher) count(n *notify.Notification, delivery *store.Delivery, f f
 	if f.Met && delivery.Calls <= 1 && !notify.UntilAccepted.MetBy(delivery.Status) {
 		d.metrics(n.Project).FirstDelivery(delivery.Channel, d.cfg.Now().Sub(delivery.StartedAt))
 	}
+	if reason, barred := fallback.Barred(f.Because); barred && f.Final {
+		d.metrics(n.Project).Suppressed(delivery.Channel, reason)
+	}
 	if joined || !f.Final {
 		return
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/notification-dispatcher/dispatcher/internal/channels"
 	"github.com/notification-dispatcher/dispatcher/internal/notify"
+	"github.com/notification-dispatcher/dispatcher/internal/store"
 )
 
 // tally counts as metrics do.
@@ -49,6 +50,8 @@ func (m *tally) Failover(from, to, because string) { m.add("failover %s %s %s", 
 func (m *tally) AccountShare(string, float64) {}
 
 func (m *tally) Finished(s notify.Status) { m.add("finished %s", s) }
+
+func (m *tally) Suppressed(c notify.Channel, reason string) { m.add("suppressed %s %s", c, reason) }
 
 func (m *tally) ReceiptApplied(c notify.Channel, s notify.Status) { m.add("receipt %s %s", c, s) }
 
@@ -134,6 +137,29 @@ func TestDevicesAreCountedAsOneNotification(t *testing.T) {
 	n.stop()
 	want := map[string]int{
 		"accepted normal 1": 1, "attempt push recipient_rejected": 3, "fallback push email recipient_rejected": 1,
+		"attempt email accepted": 1, "first delivery email": 1, "finished sent": 1,
+	}
+	if diff := cmp.Diff(want, m.got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestADeliveryThatTheListBarsIsCountedByTheReasonThere(t *testing.T) {
+	t.Parallel()
+	m := &tally{got: map[string]int{}}
+	sms, email := newScript(notify.SMS, ok), newScript(notify.Email, ok)
+	n := start(t, pgURL(t), registry(account(sms), account(email)), func(s *setup) { s.Metrics = m })
+	target := both.Targets(notify.SMS)[0]
+	err := n.store.Suppress(t.Context(), []store.Suppression{{
+		Project: notification(both).Project, Channel: notify.SMS, Address: target.Hash(notify.SMS), Reason: store.ReasonStop, Source: "sms-main", At: time.Now(),
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.final(t, n.accept(t, notification(both, step(notify.SMS), step(notify.Email))))
+	n.stop()
+	want := map[string]int{
+		"accepted normal 1": 1, "suppressed sms stop": 1, "fallback sms email suppressed: stop": 1,
 		"attempt email accepted": 1, "first delivery email": 1, "finished sent": 1,
 	}
 	if diff := cmp.Diff(want, m.got); diff != "" {

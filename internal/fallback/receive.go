@@ -103,6 +103,12 @@ func Unreachable(because string) bool {
 	return because == string(notify.RecipientUnavailable) || strings.HasSuffix(because, ": "+string(notify.RecipientUnavailable))
 }
 
+// Barred returns why the list of suppressions barred a delivery that ended because
+// of this, and false where it ended otherwise.
+func Barred(because string) (reason string, barred bool) {
+	return strings.CutPrefix(because, string(notify.Suppressed)+": ")
+}
+
 // inFlight is the attempt that a call uses up whose answer has not come yet.
 func inFlight(s notify.Status) int {
 	if s == notify.Sending {

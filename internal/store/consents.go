@@ -51,14 +51,15 @@ with lifted as (
   returning s.*
 )
 insert into dispatcher.suppression_events (at, project, channel, address, action, reason, source, why, until)
-select $6, project, channel, address, 'lifted', reason, source, 'start', until from lifted`
+select $6, project, channel, address, 'lifted', reason, source, 'start', until from lifted` + returningChange
 
 // AddConsents keeps what people said, in this order, all or none. It is in force
 // for every claim that begins after it returned.
 func (s *Store) AddConsents(ctx context.Context, consents []Consent) error {
+	var changes listed
 	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		for i := range consents {
-			if err := addConsent(ctx, tx, &consents[i]); err != nil {
+			if err := addConsent(ctx, tx, &consents[i], &changes); err != nil {
 				return err
 			}
 		}
@@ -67,10 +68,11 @@ func (s *Store) AddConsents(ctx context.Context, consents []Consent) error {
 	if err != nil {
 		return fmt.Errorf("add consents: %w", err)
 	}
+	s.tell(changes)
 	return nil
 }
 
-func addConsent(ctx context.Context, tx pgx.Tx, c *Consent) error {
+func addConsent(ctx context.Context, tx pgx.Tx, c *Consent, changes *listed) error {
 	var address []byte
 	if c.Address != [16]byte{} {
 		address = c.Address[:]
@@ -79,12 +81,16 @@ func addConsent(ctx context.Context, tx pgx.Tx, c *Consent) error {
 	if projects == nil {
 		projects = []string{}
 	}
+	var rows pgx.Rows
 	var err error
 	if c.Stop {
-		_, err = tx.Exec(ctx, stopAddress, address, string(c.Channel), projects, nullID(c.Delivery.Notification), c.Delivery.Step, c.Delivery.Target,
+		rows, err = tx.Query(ctx, stopAddress, address, string(c.Channel), projects, nullID(c.Delivery.Notification), c.Delivery.Step, c.Delivery.Target,
 			c.Reason, c.Account, c.At)
 	} else if address != nil {
-		_, err = tx.Exec(ctx, startAddress, address, string(c.Channel), projects, ReasonStop, c.Account, c.At)
+		rows, err = tx.Query(ctx, startAddress, address, string(c.Channel), projects, ReasonStop, c.Account, c.At)
 	}
-	return err
+	if err != nil || rows == nil {
+		return err
+	}
+	return changes.read(rows)
 }

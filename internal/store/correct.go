@@ -48,12 +48,13 @@ var correctionRanks = []string{"sent", "failed", "suppressed", "expired", "cance
 // restarts nothing. What had gone on in its place is stopped as by a cancel: calls
 // under way finish and are shown.
 func (s *Store) Correct(ctx context.Context, c Correction, now time.Time) (corrected bool, err error) {
+	var changes listed
 	err = s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		corrected = false
 		b := &pgx.Batch{}
 		queueApplied(b, c.Receipts)
 		if c.Suppress != nil {
-			queueSuppressions(b, []*Suppression{c.Suppress})
+			queueSuppressions(b, []*Suppression{c.Suppress}, &changes)
 		}
 		if c.Supersedes {
 			// As a cancel does, before any of its deliveries.
@@ -72,7 +73,7 @@ func (s *Store) Correct(ctx context.Context, c Correction, now time.Time) (corre
 		}
 		corrected = true
 		if c.Strike != nil {
-			queueStrikes(b, []*Strike{c.Strike})
+			queueStrikes(b, []*Strike{c.Strike}, &changes)
 		}
 		events := []Event{{At: now, ID: c.DeliveryID, Project: project, Type: EventCorrected, Because: string(c.Status)}}
 		if c.Supersedes {
@@ -88,6 +89,7 @@ func (s *Store) Correct(ctx context.Context, c Correction, now time.Time) (corre
 	if err != nil {
 		return false, fmt.Errorf("correct: %w", err)
 	}
+	s.tell(changes)
 	return corrected, nil
 }
 

@@ -29,7 +29,7 @@ const (
 const takeReceipts = `
 with due as materialized (
   select id, account, message_id, attempt from dispatcher.receipts
-  where applied_at is null and look_at <= clock_timestamp()
+  where applied_at is null and look_at <= statement_timestamp()
   order by look_at limit $1 for update skip locked
 ), known as (
   select due.id, a.*
@@ -112,15 +112,17 @@ func queueApplied(b *pgx.Batch, ids []uuid.UUID) {
 // Applied marks receipts that changed nothing of their deliveries, with the
 // addresses that they put on the suppression list.
 func (s *Store) Applied(ctx context.Context, ids []uuid.UUID, suppress []*Suppression) error {
+	var changes listed
 	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		b := &pgx.Batch{}
 		queueApplied(b, ids)
-		queueSuppressions(b, suppress)
+		queueSuppressions(b, suppress, &changes)
 		return send(ctx, tx, b)
 	})
 	if err != nil {
 		return fmt.Errorf("mark receipts as applied: %w", err)
 	}
+	s.tell(changes)
 	return nil
 }
 

@@ -132,13 +132,15 @@ where w.notification_id = k.id and w.step = k.step and w.target = k.target and w
 // [Blocked].
 func (s *Store) Record(ctx context.Context, results []Result, join Joiner) ([]Fate, error) {
 	fates := make([]Fate, len(results))
+	var changes listed
 	err := s.yielding(func(wary bool) error {
 		clear(fates)
+		changes = nil
 		return s.inFlush(ctx, func(ctx context.Context, tx pgx.Tx) error {
 			if wary {
-				return s.recordFree(ctx, tx, results, fates, join)
+				return s.recordFree(ctx, tx, results, fates, join, &changes)
 			}
-			w, err := s.move(ctx, tx, results, fates, join)
+			w, err := s.move(ctx, tx, results, fates, join, &changes)
 			if err != nil {
 				return err
 			}
@@ -149,12 +151,13 @@ func (s *Store) Record(ctx context.Context, results []Result, join Joiner) ([]Fa
 	if err != nil {
 		return nil, fmt.Errorf("record: %w", err)
 	}
+	s.tell(changes)
 	return fates, nil
 }
 
 // recordFree is Record without the results that touch a row which somebody else
 // has locked.
-func (s *Store) recordFree(ctx context.Context, tx pgx.Tx, results []Result, fates []Fate, join Joiner) error {
+func (s *Store) recordFree(ctx context.Context, tx pgx.Tx, results []Result, fates []Fate, join Joiner, changes *listed) error {
 	locked, err := lockRows(ctx, tx, results)
 	if err != nil {
 		return fmt.Errorf("lock rows: %w", err)
@@ -174,7 +177,7 @@ func (s *Store) recordFree(ctx context.Context, tx pgx.Tx, results []Result, fat
 		return nil
 	}
 	moved := make([]Fate, len(free))
-	w, err := s.move(ctx, tx, free, moved, join)
+	w, err := s.move(ctx, tx, free, moved, join, changes)
 	if err == nil {
 		err = send(ctx, tx, w.rows)
 	}
@@ -190,8 +193,8 @@ func (s *Store) recordFree(ctx context.Context, tx pgx.Tx, results []Result, fat
 }
 
 // move writes the deliveries' new state and sets fates. What it returns is still
-// to be written, the events last.
-func (s *Store) move(ctx context.Context, tx pgx.Tx, results []Result, fates []Fate, join Joiner) (following, error) {
+// to be written, the events last, and adds to changes.
+func (s *Store) move(ctx context.Context, tx pgx.Tx, results []Result, fates []Fate, join Joiner, changes *listed) (following, error) {
 	w := following{rows: &pgx.Batch{}}
 	if err := lockJoins(ctx, tx, results); err != nil {
 		return w, err
@@ -234,8 +237,8 @@ func (s *Store) move(ctx context.Context, tx pgx.Tx, results []Result, fates []F
 	}
 	queueWaits(w.rows, waits)
 	queueWaitDeletes(w.rows, waited)
-	queueStrikes(w.rows, strikes)
-	queueSuppressions(w.rows, suppressions)
+	queueStrikes(w.rows, strikes, changes)
+	queueSuppressions(w.rows, suppressions, changes)
 	queueApplied(w.rows, receipts)
 	queueInserts(w.rows, starts)
 	return w, nil

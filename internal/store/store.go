@@ -25,6 +25,8 @@ type Store struct {
 	links links
 	wary  wariness
 	limit time.Duration
+
+	changed func([]SuppressionChange) // nil for nobody
 }
 
 // limit is how long the store's own transactions may take. One that takes longer
@@ -44,6 +46,9 @@ type Options struct {
 	MaxConnections int
 	// Name is the application_name, default "dispatcher".
 	Name string
+	// SuppressionsChanged is told of what this process changed of suppression lists,
+	// once that is committed; nil for nobody.
+	SuppressionsChanged func([]SuppressionChange)
 }
 
 // Open connects to a database. It does not wait for it to answer: a service must
@@ -83,7 +88,9 @@ func Open(ctx context.Context, databaseURL string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
-	return New(pool), nil
+	s := New(pool)
+	s.changed = o.SuppressionsChanged
+	return s, nil
 }
 
 // New wraps a pool, which the store then owns.

@@ -71,7 +71,7 @@ with named as materialized (
   select project, channel, address, $8::text, account, at, at + $9::interval, '', '' from due where not reached
 )` + keepSuppressions
 
-func queueStrikes(b *pgx.Batch, list []*Strike) {
+func queueStrikes(b *pgx.Batch, list []*Strike, changes *listed) {
 	if len(list) == 0 {
 		return
 	}
@@ -83,5 +83,5 @@ func queueStrikes(b *pgx.Batch, list []*Strike) {
 		account, at = append(account, s.Account), append(at, s.At)
 	}
 	b.Queue(countStrikes, project, channel, address, at, strikesKept)
-	b.Queue(weighStrikes, project, channel, address, at, account, strikesOut, strikesSpan, ReasonUnreachable, strikesBar)
+	b.Queue(weighStrikes, project, channel, address, at, account, strikesOut, strikesSpan, ReasonUnreachable, strikesBar).Query(changes.read)
 }

@@ -73,7 +73,7 @@ union all
 select w.at, project, channel, address, case when kept.added or over.until is not null then 'added' else 'extended' end,
   w.reason, w.source, w.by_whom, w.why, w.until
 from kept join wanted w using (project, channel, address) left join over using (project, channel, address)
-order by at`
+order by at` + returningChange
 
 const insertSuppressions = `
 with r as (
@@ -81,7 +81,7 @@ with r as (
     as r (project, channel, address, reason, source, at, until, by_whom, why)
 )` + keepSuppressions
 
-func queueSuppressions(b *pgx.Batch, list []*Suppression) {
+func queueSuppressions(b *pgx.Batch, list []*Suppression, changes *listed) {
 	if len(list) == 0 {
 		return
 	}
@@ -96,7 +96,7 @@ func queueSuppressions(b *pgx.Batch, list []*Suppression) {
 		reason, source, by, why = append(reason, s.Reason), append(source, s.Source), append(by, s.By), append(why, s.Why)
 		at, until = append(at, s.At), append(until, null(s.Until))
 	}
-	b.Queue(insertSuppressions, project, channel, address, reason, source, at, until, by, why)
+	b.Queue(insertSuppressions, project, channel, address, reason, source, at, until, by, why).Query(changes.read)
 }
 
 // SuppressionFilter says which entries are listed. Empty fields do not filter.
@@ -227,16 +227,18 @@ func (s *Store) readSuppressions(ctx context.Context, sql string, args ...any) (
 // there and lasts longer, or as long, stays as it is. It is in force for every claim
 // that begins after it returned.
 func (s *Store) Suppress(ctx context.Context, list []Suppression) error {
+	var changes listed
 	b := &pgx.Batch{}
 	pointers := make([]*Suppression, len(list))
 	for i := range list {
 		pointers[i] = &list[i]
 	}
-	queueSuppressions(b, pointers)
+	queueSuppressions(b, pointers, &changes)
 	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error { return send(ctx, tx, b) })
 	if err != nil {
 		return fmt.Errorf("suppress: %w", err)
 	}
+	s.tell(changes)
 	return nil
 }
 
@@ -250,7 +252,7 @@ with lifted as (
   where k.project = lifted.project and k.channel = lifted.channel and k.address = lifted.address
 )
 insert into dispatcher.suppression_events (at, project, channel, address, action, reason, source, by_whom, why, until)
-select $4, project, channel, address, 'lifted', reason, source, $5, $6, until from lifted`
+select $4, project, channel, address, 'lifted', reason, source, $5, $6, until from lifted` + returningChange
 
 // Lift takes an address off a project's list, or returns [ErrNotFound]. What was
 // counted against it is forgotten too. Deliveries that ended because of the entry
@@ -258,13 +260,18 @@ select $4, project, channel, address, 'lifted', reason, source, $5, $6, until fr
 func (s *Store) Lift(ctx context.Context, project string, a Address, by, why string, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, s.limit)
 	defer cancel()
-	tag, err := s.pool.Exec(ctx, liftSuppression, project, string(a.Channel), a.Hash[:], now, by, why)
-	if err == nil && tag.RowsAffected() == 0 {
+	var changes listed
+	rows, err := s.pool.Query(ctx, liftSuppression, project, string(a.Channel), a.Hash[:], now, by, why)
+	if err == nil {
+		err = changes.read(rows)
+	}
+	if err == nil && len(changes) == 0 {
 		err = ErrNotFound
 	}
 	if err != nil {
 		return fmt.Errorf("lift suppression: %w", err)
 	}
+	s.tell(changes)
 	return nil
 }
 

@@ -3,6 +3,7 @@ package store_test
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -106,6 +107,48 @@ func TestEveryChangeOfTheSuppressionListIsTold(t *testing.T) {
 	}
 	if got := d.told("b"); len(got) != 0 {
 		t.Errorf("another project is told: %v", got)
+	}
+}
+
+func TestAProcessIsToldOfWhatItChangedOnTheSuppressionList(t *testing.T) {
+	t.Parallel()
+	var got []store.SuppressionChange
+	d := open(t)
+	s, err := store.Open(t.Context(), d.url, store.Options{SuppressionsChanged: func(c []store.SuppressionChange) { got = append(got, c...) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	first, at := d.accept(row(project("a")))[0], now()
+	a := store.Address{Channel: first.Channel, Hash: first.Address}
+	d.Store = s
+	failed := after0(first, store.After{Status: notify.Failed, Final: true})
+	failed.Suppress = new(entry(a, "recipient_rejected", at, at.Add(time.Hour)))
+	d.record(failed)
+	manual := entry(a, store.ReasonManual, at, time.Time{})
+	manual.Source, manual.By = "ana (1)", "ana (1)"
+	d.suppress(manual, manual)
+	d.suppress(manual) // nothing more
+	if err := d.Lift(t.Context(), "a", a, "bo (2)", "ticket 7", at); err != nil {
+		t.Fatal(err)
+	}
+	d.suppress(entry(a, "x", at, at.Add(-time.Minute))) // whose end is told nobody
+	d.consents(store.Consent{Channel: notify.SMS, Address: a.Hash, Stop: true}, store.Consent{Channel: notify.SMS, Address: a.Hash})
+	bad := entry(a, "y", at, time.Time{})
+	bad.Why = strings.Repeat("x", 501)
+	if err := d.Suppress(t.Context(), []store.Suppression{bad}); err == nil {
+		t.Fatal("a text that is too long was kept")
+	}
+	want := []store.SuppressionChange{
+		{Channel: notify.SMS, Action: "added", Reason: "recipient_rejected", Source: "main"},
+		{Channel: notify.SMS, Action: "extended", Reason: "manual", By: "ana (1)"},
+		{Channel: notify.SMS, Action: "lifted", Reason: "manual", By: "bo (2)"},
+		{Channel: notify.SMS, Action: "added", Reason: "x", Source: "main"},
+		{Channel: notify.SMS, Action: "added", Reason: "stop", Source: "main"},
+		{Channel: notify.SMS, Action: "lifted", Reason: "stop", Source: "main"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

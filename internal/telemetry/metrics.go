@@ -36,6 +36,8 @@ type Metrics struct {
 	consents      *prometheus.CounterVec
 	applied       appliedReceipts
 	queueFailures prometheus.Counter
+	suppressed    map[notify.Channel]map[string]prometheus.Counter // by reason
+	suppressions  *prometheus.CounterVec
 	panics        map[panics.Part]prometheus.Counter
 	limited       map[string]prometheus.Counter // by class of route
 }
@@ -64,6 +66,7 @@ func New(version string) *Metrics {
 	m.applied = countApplied(m.registry)
 	m.countReceipts()
 	m.countPanics()
+	m.countSuppressions()
 	m.breakers = gauge(m.registry, "breaker_state", "1 for the state that the breaker of an account is in, 0 for the others.", "account", "state")
 	m.transitions = counter(m.registry, "breaker_transitions_total", "Changes of an account's breaker, as this process saw them.", "account", "to")
 	m.failovers = counter(m.registry, "account_failovers_total", "Calls through an account other than the one that would have come first.", "from", "to", "reason")

@@ -68,6 +68,7 @@ func TestEverySeriesThatCanBeKnownBeginsAtZero(t *testing.T) {
 		`dispatcher_breaker_transitions_total{account="twilio-main",to="half_open"} 0`,
 		`dispatcher_rate_limited_total{class="unauthenticated"} 0`,
 		`dispatcher_panics_total{part="background"} 0`,
+		`dispatcher_suppressed_deliveries_total{channel="sms",reason="stop"} 0`,
 		`dispatcher_panics_total{part="delivery"} 0`,
 	)
 	for prefix, n := range map[string]int{
@@ -97,6 +98,10 @@ func TestEachMethodCountsInItsOwnSeries(t *testing.T) {
 	m.Limited("write", 3)
 	m.Panicked(panics.Request)
 	m.Panicked("whatever else")
+	m.Suppressed(notify.SMS, "stop")
+	m.Suppressed(notify.SMS, "whatever else")
+	m.SuppressionChanged("added", "complaint", "twilio-main")
+	m.SuppressionChanged("lifted", "whatever else", telemetry.Operator)
 	m.Limited("whatever else", 1)
 	m.CollectLimits(func() telemetry.Limits { return telemetry.Limits{Local: 1, Exchanges: 3, Failures: 2} })
 	m.Request("POST /v1/notifications", "POST", 202, time.Millisecond)
@@ -117,6 +122,10 @@ func TestEachMethodCountsInItsOwnSeries(t *testing.T) {
 		`dispatcher_breaker_transitions_total{account="fcm-main",to="open"} 1`,
 		`dispatcher_rate_limited_total{class="write"} 3`,
 		`dispatcher_panics_total{part="request"} 1`,
+		`dispatcher_suppressed_deliveries_total{channel="sms",reason="stop"} 1`,
+		`dispatcher_suppressed_deliveries_total{channel="sms",reason="other"} 1`,
+		`dispatcher_suppression_changes_total{action="added",reason="complaint",source="twilio-main"} 1`,
+		`dispatcher_suppression_changes_total{action="lifted",reason="other",source="operator"} 1`,
 		`dispatcher_rate_limit_local_total 1`,
 		`dispatcher_rate_limit_exchanges_total 3`,
 		`dispatcher_rate_limit_exchange_failures_total 2`,
@@ -129,6 +138,8 @@ func TestNilMetricsCountNothingAndDoNotPanic(t *testing.T) {
 	var m *telemetry.Metrics
 	m.Accepted(notify.Normal, 1)
 	m.Panicked(panics.Delivery)
+	m.Suppressed(notify.SMS, "stop")
+	m.SuppressionChanged("added", "stop", "a")
 	m.Finished(notify.Sent)
 	m.Attempt(notify.Push, notify.Accepted, 0)
 	m.FirstDelivery(notify.Push, 0)
