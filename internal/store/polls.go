@@ -26,7 +26,7 @@ type Poll struct {
 const takePolls = `
 with due as materialized (
   select notification_id, step, target, turn from dispatcher.waits
-  where ask_at <= clock_timestamp() and reason = 'receipt'
+  where ask_at <= statement_timestamp() and reason = 'receipt'
   order by ask_at limit $1 for update skip locked
 )
 update dispatcher.waits w set ask_at = case when a.id is not null then clock_timestamp() + $2::interval end

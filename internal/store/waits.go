@@ -19,7 +19,8 @@ const waitColumns = `w.notification_id, w.step, w.target, w.turn, w.project, w.c
   w.since, w.until, w.due, w.ends_at, w.pinned, w.provider, w.scopes, w.attempts, w.throttles, w.repeats, w.account`
 
 // dueWaits takes due rows, urgent ones first. Each priority is a walk of its own
-// along waits_by_due, so that waits that are not due cost nothing.
+// along waits_by_due, so that waits that are not due cost nothing. No index can be
+// walked as far as clock_timestamp(), which may be another for each row.
 const dueWaits = `
 select ` + waitColumns + `
 from unnest(array[1, 2, 3, 4]::int2[]) with ordinality as p (priority, place)
@@ -27,7 +28,7 @@ cross join lateral (
   select w.*, d.ends_at, d.pinned, d.provider, d.scopes, d.attempts, d.throttles, d.repeats, d.account
   from dispatcher.waits w
   join dispatcher.deliveries d using (notification_id, step, target)
-  where w.priority = p.priority and w.due <= clock_timestamp()
+  where w.priority = p.priority and w.due <= statement_timestamp()
     and not exists (select from dispatcher.enqueued e where e.notification_id = w.notification_id) -- until it is announced
   order by w.due
   limit $1
