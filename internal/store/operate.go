@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/notification-dispatcher/dispatcher/internal/notify"
 	"github.com/notification-dispatcher/dispatcher/internal/resilience"
@@ -29,10 +30,25 @@ const recordAction = `
 insert into dispatcher.operator_actions (at, action, target, by_whom, why, until)
 values (clock_timestamp(), $1, $2, $3, $4, $5)`
 
+// openWaits lets go of what a provider asked to hold until a later instant, which
+// stands on each row. So many at once: who holds many would else keep the first of
+// them waiting for the last.
+const openWaits = `
+update dispatcher.waits w set until = $2
+from (select notification_id, step, target from dispatcher.waits
+  where held and scope = $1 and reason = 'throttled' and until > $2 limit 2000 for update skip locked) t
+where w.notification_id = t.notification_id and w.step = t.step and w.target = t.target`
+
 // Operate puts an operator's decision about a breaker into effect for every
 // process and records it. A zero by.Until holds until it is taken back.
+//
+// After a reset it lets go of what the scope's gate held. Where that is broken
+// off, what is left moves at the instant that its provider named, or with the
+// next reset.
 func (s *Store) Operate(ctx context.Context, scope string, action Action, by resilience.Override) error {
+	var at time.Time
 	_, _, err := s.Scopes(uuid.Nil).update(ctx, scope, func(r resilience.BreakerRecord, now time.Time) (resilience.BreakerRecord, resilience.Transition) {
+		at = now
 		b := resilience.RestoreBreaker(resilience.BreakerConfig{}, r)
 		var t resilience.Transition
 		switch action {
@@ -48,10 +64,14 @@ func (s *Store) Operate(ctx context.Context, scope string, action Action, by res
 	}, func(b *pgx.Batch) {
 		if action == ActionReset {
 			b.Queue("delete from dispatcher.gates where scope = $1", scope)
-			b.Queue("update dispatcher.waits set until = clock_timestamp() where held and scope = $1", scope)
 		}
 		b.Queue(recordAction, string(action), scope, by.Who, by.Why, null(by.Until))
 	})
+	for more := action == ActionReset; more && err == nil; {
+		var tag pgconn.CommandTag
+		tag, err = s.pool.Exec(ctx, openWaits, scope, at)
+		more = tag.RowsAffected() > 0
+	}
 	if err != nil {
 		return fmt.Errorf("operate breaker: %w", err)
 	}

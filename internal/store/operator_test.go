@@ -190,6 +190,32 @@ func TestTheOldestHeldDeliveryOfEachScopeIsFound(t *testing.T) {
 	}
 }
 
+func TestAResetLetsGoOfAllThatAGateHeld(t *testing.T) {
+	t.Parallel()
+	d := open(t)
+	at := now()
+	held := func(scope string, reason notify.WaitReason) store.Acceptance {
+		return row(func(a *store.Acceptance) {
+			a.Starts = starts(&a.Notification, 0)
+			a.Starts[0].Wait = &store.Wait{Reason: reason, Scope: scope, Held: true, Since: at, Due: at.Add(time.Hour), Until: at.Add(time.Hour)}
+		})
+	}
+	rows := []store.Acceptance{held("other", notify.WaitThrottled), held("sms-main", notify.WaitBreakerOpen)}
+	for range 4001 { // three portions
+		rows = append(rows, held("sms-main", notify.WaitThrottled))
+	}
+	d.accept(rows...)
+	d.operate("sms-main", store.ActionReset, resilience.Override{Who: "ana"})
+	for where, want := range map[string]int64{
+		"scope = 'sms-main' and reason = 'throttled' and until < now() and due = $1": 4001,
+		"(scope = 'other' or reason <> 'throttled') and until = $1":                  2,
+	} {
+		if n := d.count("select count(*) from dispatcher.waits where "+where, at.Add(time.Hour)); n != want {
+			t.Errorf("%d where %s, want %d", n, where, want)
+		}
+	}
+}
+
 func TestTheEldestNodeIsTheOneThatStartedFirst(t *testing.T) {
 	t.Parallel()
 	d := open(t)
