@@ -43,24 +43,21 @@ const claimedContent = `case when pg_column_size(n.content) < 2000 or octet_leng
   case when pg_column_size(n.content) < 2000 or octet_length(n.content::text) <= 32768 then 0 else octet_length(n.content::text) end`
 
 const claimDeliveries = `
-with c as (
-  update dispatcher.deliveries d
-  set status = 'sending', claimed_by = $6, claim_id = k.claim, claimed_at = clock_timestamp(),
-    account = k.account, calls = case when d.claim_id = k.claim then calls else least(calls + 1, 32767) end
-  from (
-    select unnest($1::uuid[]) as id, unnest($2::int2[]) as step, unnest($3::int2[]) as target, unnest($4::int4[]) as turn,
-      unnest($5::text[]) as account, unnest($7::uuid[]) as claim
-  ) k
-  where d.notification_id = k.id and d.step = k.step and d.target = k.target and d.turn = k.turn
-    and (d.claimed_by is null or d.claim_id = k.claim) and not d.final and d.stop is null and d.expires_at > clock_timestamp()
-    and not exists (select from dispatcher.suppressions s
-      where s.project = d.project and s.channel = d.channel and s.address = d.address
-        and (s.until is null or s.until > clock_timestamp()))
-    and not exists (select from dispatcher.cancel_requests r where r.notification_id = d.notification_id)
-  returning ` + deliveryColumnsOfD + `
-)
-select c.*, ` + claimedContent + `, n.mode, n.chain, n.recipient, '{}'::json, n.reference, n.metadata, n.trace, n.created_at, n.send_at
-from c join dispatcher.notifications n on n.id = c.notification_id`
+update dispatcher.deliveries d
+set status = 'sending', claimed_by = $6, claim_id = k.claim, claimed_at = clock_timestamp(),
+  account = k.account, calls = case when d.claim_id = k.claim then calls else least(calls + 1, 32767) end
+from (
+  select unnest($1::uuid[]) as id, unnest($2::int2[]) as step, unnest($3::int2[]) as target, unnest($4::int4[]) as turn,
+    unnest($5::text[]) as account, unnest($7::uuid[]) as claim
+) k join dispatcher.notifications n on n.id = k.id
+where d.notification_id = k.id and d.step = k.step and d.target = k.target and d.turn = k.turn
+  and (d.claimed_by is null or d.claim_id = k.claim) and not d.final and d.stop is null and d.expires_at > clock_timestamp()
+  and not exists (select from dispatcher.suppressions s
+    where s.project = d.project and s.channel = d.channel and s.address = d.address
+      and (s.until is null or s.until > clock_timestamp()))
+  and not exists (select from dispatcher.cancel_requests r where r.notification_id = d.notification_id)
+returning ` + deliveryColumnsOfD + `, ` + claimedContent + `, n.mode, n.chain, n.recipient, '{}'::json, n.reference, n.metadata, n.trace,
+  n.created_at, n.send_at`
 
 const claimedBefore = `
 select ` + deliveryColumnsOfD + `, ` + claimedContent + `, n.mode, n.chain, n.recipient, '{}'::json, n.reference, n.metadata, n.trace, n.created_at, n.send_at
