@@ -33,9 +33,9 @@ type Envelope struct {
 // call without asking the database.
 type Item struct {
 	ID     uuid.UUID `json:"n"`
-	Step   int16     `json:"s"`
-	Target int16     `json:"t"`
-	Turn   int32     `json:"u"`
+	Step   int16     `json:"s,omitempty"`
+	Target int16     `json:"t,omitempty"`
+	Turn   int32     `json:"u,omitempty"`
 	Ends   int64     `json:"e"`           // when the step's time is over, Unix milliseconds
 	Pinned string    `json:"a,omitempty"` // the account that the step names
 	Needs  string    `json:"k,omitempty"` // the provider that the target demands
