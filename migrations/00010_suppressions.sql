@@ -21,6 +21,35 @@ create index suppression_events_by_project on dispatcher.suppression_events (pro
 create index suppression_events_by_address on dispatcher.suppression_events (address, id);
 create index suppression_events_by_age on dispatcher.suppression_events (at);
 
+-- What people said by way of an account: stop, start or a complaint, one row each.
+-- Of stops and starts to one account the latest holds, and what was heard already is
+-- not heard again, however late a provider repeats it. word is a hash of the
+-- provider's id of the message that said so.
+create table dispatcher.consents (
+  said_at  timestamptz not null,
+  heard_at timestamptz not null,
+  account  text        not null,
+  channel  text        not null,
+  reason   text        not null,
+  address  bytea       not null check (length(address) = 16),
+  word     bytea       not null check (length(word) = 16),
+  primary key (account, channel, address, word)
+);
+create index consents_by_age on dispatcher.consents (heard_at);
+
+-- The stops and complaints of people that hold, until they start again or an operator
+-- lifts them. The list shows one entry of an address: where that is another one, the
+-- stop takes its place when it is lifted.
+create table dispatcher.stops (
+  said_at timestamptz not null,
+  project text        not null,
+  channel text        not null,
+  address bytea       not null check (length(address) = 16),
+  account text        not null,
+  reason  text        not null,
+  primary key (channel, address, project, account, reason)
+);
+
 -- How the list is walked, newest first.
 create index suppressions_by_age on dispatcher.suppressions (project, created_at, channel, address);
 
@@ -40,4 +69,5 @@ create index address_strikes_by_age on dispatcher.address_strikes (last_at);
 -- +goose Down
 drop table dispatcher.address_strikes;
 drop index dispatcher.suppressions_by_age;
+drop table dispatcher.stops, dispatcher.consents;
 drop table dispatcher.suppression_events;

@@ -115,6 +115,12 @@ type Consent struct {
 	// Reason is "stop", "start", "complaint" or "unsubscribe"; Code is the word or
 	// the provider's code, never a text of the person.
 	Reason, Code string
+	// ID is the provider's id of the message or report that says so, at most 256
+	// bytes, by which a repeat is known; empty where it has none.
+	ID string
+	// At is when the person said so by the provider's clock; zero where it does not
+	// say. Of stops and starts the latest holds, in whatever order they come.
+	At time.Time
 }
 
 // Callback is a request that a provider makes to us.

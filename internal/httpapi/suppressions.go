@@ -119,7 +119,7 @@ func (a *API) routeSuppressions() {
 	huma.Register(a.huma, add, a.addSuppression)
 	document[suppressionRequest](a.huma, all, `{"channel": "sms", "recipient": "+14155550100", "why": "asked by phone, ticket 4711"}`)
 	huma.Register(a.huma, op("liftSuppression", http.MethodDelete, all+"/{id}", ScopeAdmin, "Let an address be written to again",
-		"Also where the person said stop: make sure that they want it. Notifications that ended as suppressed stay so; retry them if they are still wanted.",
+		"Also where the person said stop: make sure that they want it. Where the entry was another one and the person said stop besides, that takes its place, under the same id. Notifications that ended as suppressed stay so; retry them if they are still wanted.",
 		401, 403, 404, 406, 422, 503), a.liftSuppression)
 	huma.Register(a.huma, op("listSuppressionHistory", http.MethodGet, all+"/history", ScopeAdmin, "List changes to the suppressed addresses",
 		"Who and what put an address on the list, made it stay longer or took it off, newest first. Kept as long as notifications are.",

@@ -3,6 +3,7 @@ package receipts_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"log/slog"
 	"strings"
@@ -88,7 +89,8 @@ func TestWhatACallbackSaysIsKeptBeforeItIsAnswered(t *testing.T) {
 		},
 		Consents: []channels.Consent{
 			{Target: ana, Stop: true, Reason: "complaint"},
-			{Ref: ref, Stop: true, Reason: "complaint"},
+			{Ref: ref, Stop: true, Reason: "complaint", ID: "f-1", At: noon.Add(-time.Hour)},
+			{Target: ana, Reason: "start", At: noon.Add(time.Minute)}, // by a clock that is ahead
 		},
 		Answer: channels.CallbackAnswer{Status: 200, Body: []byte("ok")},
 	}}}
@@ -108,11 +110,24 @@ func TestWhatACallbackSaysIsKeptBeforeItIsAnswered(t *testing.T) {
 	}
 	wantConsents := []store.Consent{
 		{Account: "main", Projects: []string{"p"}, Channel: notify.Email, Address: ana.Hash(notify.Email), Stop: true, Reason: "complaint", At: noon},
-		{Account: "main", Projects: []string{"p"}, Channel: notify.Email, Delivery: whose, Stop: true, Reason: "complaint", At: noon},
+		{
+			Account: "main", Projects: []string{"p"}, Channel: notify.Email, Delivery: whose, Stop: true, Reason: "complaint",
+			Word: hashOf("f-1"), SaidAt: noon.Add(-time.Hour), At: noon,
+		},
+		{
+			Account: "main", Projects: []string{"p"}, Channel: notify.Email, Address: ana.Hash(notify.Email), Reason: "start",
+			Word: hashOf("start@" + noon.Add(time.Minute).Format(time.RFC3339Nano)), SaidAt: noon, At: noon,
+		},
 	}
 	if diff := cmp.Diff(wantConsents, f.consents); diff != "" {
 		t.Errorf("consents (-want +got):\n%s", diff)
 	}
+}
+
+// hashOf is what tells a word apart, for which its id is not kept.
+func hashOf(id string) [16]byte {
+	sum := sha256.Sum256([]byte(id))
+	return [16]byte(sum[:16])
 }
 
 func TestARefusedCallbackChangesNothing(t *testing.T) {

@@ -1,6 +1,7 @@
 package receipts
 
 import (
+	"crypto/sha256"
 	"slices"
 	"time"
 
@@ -45,11 +46,17 @@ func believable(at, now time.Time) time.Time {
 	return at
 }
 
+// consentsOf are what people said, as it is kept. What is said to be of later than
+// now is of now, or nothing that comes would be later.
 func consentsOf(account string, a Account, said []channels.Consent, now time.Time) []store.Consent {
 	out := make([]store.Consent, 0, len(said))
 	for _, c := range said {
 		row := store.Consent{
-			Account: account, Projects: a.Projects, Channel: a.Channel, Delivery: deliveryOf(c.Ref), Stop: c.Stop, Reason: c.Reason, At: now,
+			Account: account, Projects: a.Projects, Channel: a.Channel, Delivery: deliveryOf(c.Ref), Stop: c.Stop, Reason: c.Reason,
+			Word: wordOf(c), SaidAt: believable(c.At, now), At: now,
+		}
+		if row.SaidAt.After(now) {
+			row.SaidAt = now
 		}
 		if c.Target != (notify.Target{}) {
 			row.Address = c.Target.Hash(a.Channel)
@@ -57,4 +64,19 @@ func consentsOf(account string, a Account, said []channels.Consent, now time.Tim
 		out = append(out, row)
 	}
 	return out
+}
+
+// wordOf tells a consent apart from every other of the account: by the hash of its
+// id, which may hold an address, else by its instant; zero where it has neither, and
+// a repeat cannot be known.
+func wordOf(c channels.Consent) [16]byte {
+	id := c.ID
+	if id == "" {
+		if c.At.IsZero() {
+			return [16]byte{}
+		}
+		id = c.Reason + "@" + c.At.UTC().Format(time.RFC3339Nano)
+	}
+	sum := sha256.Sum256([]byte(id))
+	return [16]byte(sum[:16])
 }

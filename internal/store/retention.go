@@ -65,6 +65,13 @@ const deleteSuppressionEvents = `
 delete from dispatcher.suppression_events where id in (
   select id from dispatcher.suppression_events where at < $1 order by at limit $2 for update skip locked)`
 
+// deleteConsents forgets what was said, when no provider repeats it any more. Stops
+// that hold are remembered as such.
+const deleteConsents = `
+delete from dispatcher.consents where (account, channel, address, word) in (
+  select account, channel, address, word from dispatcher.consents where heard_at < $1 order by heard_at limit $2
+  for update skip locked)`
+
 const deleteStrikes = `
 delete from dispatcher.address_strikes where (project, channel, address) in (
   select project, channel, address from dispatcher.address_strikes where last_at < $1 order by last_at limit $2
@@ -88,8 +95,8 @@ delete from dispatcher.receipts where id in (
 // Expire deletes, each at most batch rows at a time: notifications that ended
 // before the given instant with all that belongs to them, and idempotency keys,
 // batches and suppressions past their time, receipts that were parked for a week,
-// strikes that count no longer, and changes of the suppression list as old as
-// notifications that go. It never touches a notification that has not ended.
+// strikes that count no longer, and changes of the suppression list and words of
+// people as old as notifications that go. It never touches a notification that has not ended.
 // deleted counts all of them; more says that there may be more to delete.
 func (s *Store) Expire(ctx context.Context, endedBefore, now time.Time, batch int) (deleted int64, more bool, err error) {
 	for _, step := range []struct {
@@ -101,6 +108,7 @@ func (s *Store) Expire(ctx context.Context, endedBefore, now time.Time, batch in
 		{deleteKeys, []any{now, batch}},
 		{deleteSuppressions, []any{now, batch}},
 		{deleteSuppressionEvents, []any{endedBefore, batch}},
+		{deleteConsents, []any{endedBefore, batch}},
 		{deleteStrikes, []any{now.Add(-strikesKept), batch}},
 		{deleteBatches, []any{now, batch}},
 		{deleteParked, []any{now.Add(-parkedFor), batch}},

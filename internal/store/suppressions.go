@@ -33,6 +33,8 @@ type Suppression struct {
 const (
 	// ReasonStop: the person said so. A start of the same person lifts it.
 	ReasonStop = "stop"
+	// ReasonStart is no entry's, but that of the person's word.
+	ReasonStart = "start"
 	// ReasonManual: an operator said so.
 	ReasonManual = "manual"
 	// ReasonUnreachable: see [Strike].
@@ -250,21 +252,26 @@ with lifted as (
 ), forgotten as (
   delete from dispatcher.address_strikes k using lifted
   where k.project = lifted.project and k.channel = lifted.channel and k.address = lifted.address
+), overruled as (
+  delete from dispatcher.stops t using lifted
+  where t.project = lifted.project and t.channel = lifted.channel and t.address = lifted.address
+    and t.account = lifted.source and t.reason = lifted.reason
 )
 insert into dispatcher.suppression_events (at, project, channel, address, action, reason, source, by_whom, why, until)
 select $4, project, channel, address, 'lifted', reason, source, $5, $6, until from lifted` + returningChange
 
-// Lift takes an address off a project's list, or returns [ErrNotFound]. What was
-// counted against it is forgotten too. Deliveries that ended because of the entry
-// stay as they are.
+// Lift takes an entry off a project's list, or returns [ErrNotFound]. What was
+// counted against the address is forgotten too. Where its person has said stop
+// besides, and the entry was another one, that takes its place. Deliveries that
+// ended because of the entry stay as they are.
 func (s *Store) Lift(ctx context.Context, project string, a Address, by, why string, now time.Time) error {
-	ctx, cancel := context.WithTimeout(ctx, s.limit)
-	defer cancel()
 	var changes listed
-	rows, err := s.pool.Query(ctx, liftSuppression, project, string(a.Channel), a.Hash[:], now, by, why)
-	if err == nil {
-		err = changes.read(rows)
-	}
+	err := s.inTx(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		b := &pgx.Batch{}
+		b.Queue(liftSuppression, project, string(a.Channel), a.Hash[:], now, by, why).Query(changes.read)
+		b.Queue(restoreStops, a.Hash[:], string(a.Channel), []string{project}, now).Query(changes.read)
+		return send(ctx, tx, b)
+	})
 	if err == nil && len(changes) == 0 {
 		err = ErrNotFound
 	}

@@ -226,6 +226,7 @@ func TestComplaintsAreRead(t *testing.T) {
 		{"with the address taken out", report("feedback-report", feedback("abuse", "Original-Rcpt-To: redacted"), original), []channels.Consent{{Ref: myRef, Stop: true, Reason: "complaint", Code: "abuse"}}},
 		{"with the message taken out", report("feedback-report", feedback("fraud", "Original-Rcpt-To: Ana@example.org")), []channels.Consent{{Target: ana, Stop: true, Reason: "complaint", Code: "fraud"}}},
 		{"an opt-out", report("feedback-report", feedback("opt-out"), original), []channels.Consent{{Ref: myRef, Stop: true, Reason: "unsubscribe", Code: "opt-out"}}},
+		{"whose report has an id", "Message-ID: <7@fbl.example.net>\n" + report("feedback-report", feedback("abuse"), original), []channels.Consent{{Ref: myRef, Stop: true, Reason: "complaint", Code: "abuse", ID: "7@fbl.example.net"}}},
 		{"praise", report("feedback-report", feedback("not-spam"), original), nil},
 		{"a machine's", report("feedback-report", feedback("auth-failure"), original), nil},
 		{"of nobody", report("feedback-report", feedback("abuse")), nil},

@@ -22,6 +22,7 @@ func (r *mailReport) complaint() channels.Report {
 		return channels.Report{Answer: said("ignored: no complaint of a person")}
 	}
 	consent.Ref, _ = r.subject()
+	consent.ID = channels.Text(strings.Trim(r.header.Get("Message-Id"), "<> "), 256)
 	if address := complainant(r.feedback); address != "" {
 		consent.Target = notify.Target{Email: &notify.EmailAddress{Address: address}}
 	}

@@ -29,6 +29,7 @@ type sesEvent struct {
 		Timestamp  string       `json:"timestamp"`
 		Subtype    string       `json:"complaintSubType"`
 		Feedback   string       `json:"complaintFeedbackType"`
+		ID         string       `json:"feedbackId"`
 	} `json:"complaint"`
 	Delivery struct {
 		Timestamp string `json:"timestamp"`
@@ -167,7 +168,9 @@ func (e *sesEvent) complaint(r channels.Receipt) channels.Report {
 	if c.Feedback == "not-spam" {
 		return report
 	}
-	consent := channels.Consent{Ref: r.Ref, Stop: true, Reason: "complaint", Code: channels.Code(c.Feedback)}
+	consent := channels.Consent{
+		Ref: r.Ref, Stop: true, Reason: "complaint", Code: channels.Code(c.Feedback), ID: channels.Text(c.ID, 256), At: r.At,
+	}
 	// SES names all recipients of the domain who may have complained. A message of
 	// ours has one.
 	if len(c.Recipients) == 1 {

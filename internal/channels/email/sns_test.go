@@ -78,7 +78,7 @@ func TestWhatSESTellsIsRead(t *testing.T) {
 		{"somebody who is away", bounce("Transient", "General", ""), of(notify.Sent, func(r *channels.Receipt) { r.Code, r.Detail = "Transient/General", "an answer that is no bounce" }), nil, "taken: sent"},
 		{"a delivery", event("Delivery", "delivery", `,"recipients":["ana@example.org"]`), of(notify.Delivered), nil, "taken: delivered"},
 		{"a delivery as a published event", strings.Replace(event("Delivery", "delivery", ""), "notificationType", "eventType", 1), of(notify.Delivered), nil, "taken: delivered"},
-		{"a complaint", complaint(`,"complaintFeedbackType":"abuse"`), of(notify.Delivered), []channels.Consent{{Target: ana, Ref: myRef, Stop: true, Reason: "complaint", Code: "abuse"}}, "taken: complaint"},
+		{"a complaint", complaint(`,"complaintFeedbackType":"abuse","feedbackId":"0102-1"`), of(notify.Delivered), []channels.Consent{{Target: ana, Ref: myRef, Stop: true, Reason: "complaint", Code: "abuse", ID: "0102-1", At: at}}, "taken: complaint"},
 		{"praise", complaint(`,"complaintFeedbackType":"not-spam"`), of(notify.Delivered), nil, "taken: complaint"},
 		{"kept back for a complaint", complaint(`,"complaintSubType":"OnAccountSuppressionList"`), failed(notify.Suppressed, "OnAccountSuppressionList", "on the suppression list of the account at ses", false), nil, "taken: failed"},
 		{"malware", event("Reject", "reject", ""), of(notify.Failed, func(r *channels.Receipt) {

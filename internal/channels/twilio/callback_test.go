@@ -118,7 +118,7 @@ func TestCallbacksPassTheSuite(t *testing.T) {
 					{
 						Name: "stop", Make: func() *channels.Callback { return inbound("From="+prefix+ana, "Body=Stop", "OptOutType=STOP") },
 						Want: channels.Report{
-							Consents: []channels.Consent{{Target: notify.Target{Phone: ana}, Stop: true, Reason: "stop", Code: "STOP"}}, Answer: answer,
+							Consents: []channels.Consent{{Target: notify.Target{Phone: ana}, Stop: true, Reason: "stop", Code: "STOP", ID: messageSID}}, Answer: answer,
 						},
 					},
 					{

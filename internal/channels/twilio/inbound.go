@@ -47,7 +47,7 @@ func inboundReport(ch notify.Channel, form url.Values) (channels.Report, error) 
 		return report, nil // a short code or a name, which nothing is ever sent to
 	}
 	if c, ok := consent(form); ok {
-		c.Target = notify.Target{Phone: phone}
+		c.Target, c.ID = notify.Target{Phone: phone}, channels.Code(one(form, "MessageSid"))
 		report.Consents = []channels.Consent{c}
 	}
 	return report, nil

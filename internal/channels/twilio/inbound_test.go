@@ -13,10 +13,10 @@ import (
 
 func TestMessagesThatSayStopOrStart(t *testing.T) {
 	stop := func(code string) []channels.Consent {
-		return []channels.Consent{{Target: notify.Target{Phone: ana}, Stop: true, Reason: "stop", Code: code}}
+		return []channels.Consent{{Target: notify.Target{Phone: ana}, Stop: true, Reason: "stop", Code: code, ID: messageSID}}
 	}
 	start := func(code string) []channels.Consent {
-		return []channels.Consent{{Target: notify.Target{Phone: ana}, Reason: "start", Code: code}}
+		return []channels.Consent{{Target: notify.Target{Phone: ana}, Reason: "start", Code: code, ID: messageSID}}
 	}
 	for _, c := range []struct {
 		name   string

@@ -112,9 +112,28 @@ type metaValue struct {
 type metaStatus struct {
 	ID           string      `json:"id"`
 	Status       string      `json:"status"`
-	Timestamp    string      `json:"timestamp"` // seconds since 1970
+	Timestamp    metaSeconds `json:"timestamp"`
 	CallbackData string      `json:"biz_opaque_callback_data"`
 	Errors       []metaError `json:"errors"`
+}
+
+// metaSeconds are seconds since 1970, as a number or, mostly, as a text of one.
+// What is neither is no time, and spoils nothing else.
+type metaSeconds string
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (s *metaSeconds) UnmarshalJSON(b []byte) error {
+	*s = metaSeconds(strings.Trim(string(b), `"`))
+	return nil
+}
+
+// time is the instant, zero for none.
+func (s metaSeconds) time() time.Time {
+	seconds, err := strconv.ParseInt(string(s), 10, 64)
+	if err != nil || seconds <= 0 {
+		return time.Time{}
+	}
+	return time.Unix(seconds, 0).UTC()
 }
 
 // webhook reads what concerns this account's number. A part that cannot be
@@ -176,14 +195,11 @@ func readable[T any](items []json.RawMessage) []*T {
 // receipt is false for statuses that say nothing of whether a message arrived,
 // such as "deleted".
 func (s *metaStatus) receipt() (channels.Receipt, bool) {
-	r := channels.Receipt{MessageID: s.ID}
+	r := channels.Receipt{MessageID: s.ID, At: s.Timestamp.time()}
 	if ref, err := channels.ParseRef(s.CallbackData); err == nil {
 		r.Ref = ref
 	} else if s.ID == "" {
 		return channels.Receipt{}, false
-	}
-	if seconds, err := strconv.ParseInt(s.Timestamp, 10, 64); err == nil && seconds > 0 {
-		r.At = time.Unix(seconds, 0).UTC()
 	}
 	switch s.Status {
 	case "sent":

@@ -90,6 +90,12 @@ func stopBy(phone, code string, stop bool) channels.Consent {
 	return c
 }
 
+// dated is a consent with what tells it apart.
+func dated(c channels.Consent, id string) channels.Consent {
+	c.ID, c.At = id, told
+	return c
+}
+
 func TestMetaReadsWhatBecomesOfItsMessages(t *testing.T) {
 	ours := `,"biz_opaque_callback_data":"` + myRef.String() + `"`
 	of := func(s notify.Status) channels.Receipt {
@@ -142,16 +148,16 @@ func TestMetaReadsWhatBecomesOfItsMessages(t *testing.T) {
 		{
 			"people who stop and start", changes(change("messages", numberID, "messages",
 				inbound("14155550100", " stop. ")+","+inbound("14155550101", "Start")+","+inbound("14155550102", "do not stop")+","+inbound("abc", "stop")+
-					`,{"from":"14155550103","type":"button","button":{"text":"Opt  out","payload":"x"}},{"from":"14155550104","type":"image","text":{"body":"stop"}}`+
+					`,{"from":"14155550103","timestamp":{},"type":"button","button":{"text":"Opt  out","payload":"x"}},{"from":"14155550104","type":"image","text":{"body":"stop"}}`+
 					`,{"from":"14155550105","type":"interactive","interactive":{"button_reply":{"id":"1","title":"STOP"}}}`)),
 			taken(
-				nil, stopBy("+14155550100", "STOP", true), stopBy("+14155550101", "START", false),
+				nil, dated(stopBy("+14155550100", "STOP", true), "wamid.IN"), dated(stopBy("+14155550101", "START", false), "wamid.IN"),
 				stopBy("+14155550103", "OPTOUT", true), stopBy("+14155550105", "STOP", true),
 			),
 		},
 		{
 			"a number with two spellings", changes(change("messages", numberID, "messages", inbound("551187654321", "STOP"))),
-			taken(nil, stopBy("+551187654321", "STOP", true), stopBy("+5511987654321", "STOP", true)),
+			taken(nil, dated(stopBy("+551187654321", "STOP", true), "wamid.IN"), dated(stopBy("+5511987654321", "STOP", true), "wamid.IN")),
 		},
 		{
 			"a stop of marketing messages, which are not what is sent",
@@ -188,7 +194,7 @@ func TestMetaTakesMarketingStopsWhereThatIsAllThatIsSent(t *testing.T) {
 	}
 	r, err := p.ReadCallback(t.Context(), webhook(changes(change("user_preferences", numberID, "user_preferences",
 		strings.Join([]string{preference("marketing_messages", "stop"), preference("marketing_messages", "resume"), preference("other", "stop"), preference("marketing_messages", "maybe")}, ",")))))
-	want := []channels.Consent{stopBy(ana, "marketing_messages", true), stopBy(ana, "marketing_messages", false)}
+	want := []channels.Consent{dated(stopBy(ana, "marketing_messages", true), ""), dated(stopBy(ana, "marketing_messages", false), "")}
 	if diff := cmp.Diff(want, r.Consents); diff != "" || err != nil {
 		t.Errorf("%v, consents (-want +got):\n%s", err, diff)
 	}

@@ -20,9 +20,11 @@ var (
 // metaInbound is a message that a person wrote. What it says beside the words
 // above is nothing to us and goes nowhere.
 type metaInbound struct {
-	From string `json:"from"`
-	Type string `json:"type"`
-	Text struct {
+	From      string      `json:"from"`
+	ID        string      `json:"id"`
+	Timestamp metaSeconds `json:"timestamp"`
+	Type      string      `json:"type"`
+	Text      struct {
 		Body string `json:"body"`
 	} `json:"text"`
 	Button struct {
@@ -50,7 +52,8 @@ func (m *metaInbound) consents() []channels.Consent {
 	}
 	word := strings.Join(strings.Fields(strings.ToUpper(strings.Trim(text, " \t\r\n.!"))), " ")
 	if stop := stopWords[word]; stop || startWords[word] {
-		return consentsOf(m.From, stop, strings.ReplaceAll(word, " ", ""))
+		said := channels.Consent{Stop: stop, Code: strings.ReplaceAll(word, " ", ""), ID: channels.Text(m.ID, maxMessageID), At: m.Timestamp.time()}
+		return consentsOf(m.From, said)
 	}
 	return nil
 }
@@ -58,34 +61,39 @@ func (m *metaInbound) consents() []channels.Consent {
 // metaPreference is what a person set in WhatsApp itself about marketing messages
 // of this business.
 type metaPreference struct {
-	WhatsAppID string `json:"wa_id"`
-	Category   string `json:"category"`
-	Value      string `json:"value"`
+	WhatsAppID string      `json:"wa_id"`
+	Category   string      `json:"category"`
+	Value      string      `json:"value"`
+	Timestamp  metaSeconds `json:"timestamp"`
 }
 
 func (m *metaPreference) consents() []channels.Consent {
 	if m.Category != "marketing_messages" || m.Value != "stop" && m.Value != "resume" {
 		return nil
 	}
-	return consentsOf(m.WhatsAppID, m.Value == "stop", "marketing_messages")
+	return consentsOf(m.WhatsAppID, channels.Consent{Stop: m.Value == "stop", Code: "marketing_messages", At: m.Timestamp.time()})
 }
 
 var whatsAppID = regexp.MustCompile(`^[1-9][0-9]{6,14}$`)
 
-func consentsOf(id string, stop bool, code string) []channels.Consent {
+// consentsOf is what the person of a WhatsApp id said, for each of its numbers.
+func consentsOf(id string, said channels.Consent) []channels.Consent {
 	if !whatsAppID.MatchString(id) {
 		return nil
 	}
-	reason := "start"
-	if stop {
-		reason = "stop"
+	if said.Reason = "start"; said.Stop {
+		said.Reason = "stop"
 	}
 	var out []channels.Consent
 	for _, phone := range numbersOf(id) {
-		out = append(out, channels.Consent{Target: notify.Target{Phone: phone}, Stop: stop, Reason: reason, Code: code})
+		said.Target = notify.Target{Phone: phone}
+		out = append(out, said)
 	}
 	return out
 }
+
+// maxMessageID is more than any id of a message has.
+const maxMessageID = 256
 
 // respelt are the numbering plans whose mobile numbers have two spellings, of
 // which WhatsApp may have kept the older one as the person's id: a digit after
