@@ -1,9 +1,11 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -56,26 +58,25 @@ func (s *Store) Accept(ctx context.Context, rows []Acceptance, now time.Time, ke
 // acceptFresh writes the rows at the given indexes, except those that an earlier
 // try has committed.
 func (s *Store) acceptFresh(ctx context.Context, tx pgx.Tx, rows []Acceptance, fresh []int) error {
-	fresh, err := insertNotifications(ctx, tx, rows, fresh)
+	fresh, err := insertMissing(ctx, tx, rows, fresh)
 	if err != nil {
 		return err
 	}
-	p, b := newPack(), &pgx.Batch{}
-	var starts []Start
-	events := make([]Event, 0, len(fresh))
+	starts, events := make([]*Start, 0, len(fresh)), make([]Event, 0, len(fresh))
 	for _, i := range fresh {
 		n := &rows[i].Notification
-		starts = append(starts, rows[i].Starts...)
+		starts = appendStarts(starts, rows[i].Starts)
 		events = append(events, acceptedEvent(n.ID, n.Project, n.CreatedAt))
 	}
+	p, b := newPack(), &pgx.Batch{}
 	queueStarts(p, starts)
 	if err := p.insert(ctx, tx, s.queue); err != nil {
 		return err
 	}
-	queueInserts(b, starts)
+	queueInserts(b, insertDeliveries, starts)
 	queueEvents(b, events)
 	if err := send(ctx, tx, b); err != nil {
-		return fmt.Errorf("insert deliveries: %w", err)
+		return fmt.Errorf("insert notifications: %w", err)
 	}
 	return nil
 }
@@ -246,53 +247,26 @@ func keptKeys(ctx context.Context, tx pgx.Tx, project, route, key []string, now 
 	return kept, over, nil
 }
 
-const insertNotificationRows = `
+const insertMissingNotifications = `
 insert into dispatcher.notifications (id, project, priority, mode, chain, recipient, content, reference, metadata, trace,
   created_at, send_at, expires_at)
-select id, project, priority, mode, chain::json, recipient::json, content::json, reference, metadata::json, trace,
-  created_at, send_at, expires_at
-from (
-  select unnest($1::uuid[]) as id, unnest($2::text[]) as project, unnest($3::int2[]) as priority,
-    unnest($4::text[]) as mode, unnest($5::text[]) as chain, unnest($6::text[]) as recipient,
-    unnest($7::text[]) as content, unnest($8::text[]) as reference, unnest($9::text[]) as metadata,
-    unnest($10::text[]) as trace, unnest($11::timestamptz[]) as created_at, unnest($12::timestamptz[]) as send_at,
-    unnest($13::timestamptz[]) as expires_at
-) n
+select unnest($1::uuid[]), unnest($2::text[]), unnest($3::int2[]), unnest($4::text[]), unnest($5::json[]), unnest($6::json[]),
+  unnest($7::json[]), unnest($8::text[]), unnest($9::json[]), unnest($10::text[]), unnest($11::timestamptz[]),
+  unnest($12::timestamptz[]), unnest($13::timestamptz[])
 on conflict (id) do nothing
 returning id`
 
-// insertNotifications writes the rows at the given indexes and returns those
-// that were not there yet; the others were committed by an earlier try.
-func insertNotifications(ctx context.Context, tx pgx.Tx, rows []Acceptance, fresh []int) ([]int, error) {
+// insertMissing writes those of the rows at the given indexes that are not there
+// and returns them.
+func insertMissing(ctx context.Context, tx pgx.Tx, rows []Acceptance, fresh []int) ([]int, error) {
 	if len(fresh) == 0 {
 		return nil, nil
 	}
-	var (
-		ids                                      []uuid.UUID
-		priority                                 []int16
-		project, mode, chain, recipient, content []string
-		reference, metadata, trace               []*string
-		created, sendAt, expires                 []time.Time
-	)
-	for _, i := range fresh {
-		n := &rows[i].Notification
-		parts := [3]string{}
-		for j, v := range []any{n.Chain, n.To, n.Content} {
-			text, err := notify.Encode(v)
-			if err != nil {
-				return nil, fmt.Errorf("%w: %w", errUnstorable, err)
-			}
-			parts[j] = string(text)
-		}
-		ids, project, priority = append(ids, n.ID), append(project, n.Project), append(priority, int16(n.Priority))
-		mode, chain = append(mode, string(n.Mode)), append(chain, parts[0])
-		recipient, content = append(recipient, parts[1]), append(content, parts[2])
-		reference, metadata = append(reference, nullText(n.Reference)), append(metadata, nullText(string(n.Metadata)))
-		trace, created = append(trace, nullText(n.Trace)), append(created, n.CreatedAt)
-		sendAt, expires = append(sendAt, n.SendAt), append(expires, n.ExpiresAt)
+	columns, err := notificationColumns(rows, fresh)
+	if err != nil {
+		return nil, err
 	}
-	result, err := tx.Query(ctx, insertNotificationRows, ids, project, priority, mode, chain, recipient, content, reference,
-		metadata, trace, created, sendAt, expires)
+	result, err := tx.Query(ctx, insertMissingNotifications, columns...)
 	if err != nil {
 		return nil, fmt.Errorf("insert notifications: %w", err)
 	}
@@ -300,18 +274,35 @@ func insertNotifications(ctx context.Context, tx pgx.Tx, rows []Acceptance, fres
 	if err != nil {
 		return nil, fmt.Errorf("insert notifications: %w", err)
 	}
-	if len(written) == len(fresh) {
-		return fresh, nil
-	}
-	isNew := make(map[uuid.UUID]bool, len(written))
-	for _, id := range written {
-		isNew[id] = true
-	}
-	var left []int
-	for _, i := range fresh {
-		if isNew[rows[i].Notification.ID] {
-			left = append(left, i)
+	return slices.DeleteFunc(fresh, func(i int) bool { return !slices.Contains(written, rows[i].Notification.ID) }), nil
+}
+
+// notificationColumns are the columns of [insertMissingNotifications].
+func notificationColumns(rows []Acceptance, fresh []int) ([]any, error) {
+	of := make([]*notify.Notification, len(fresh))
+	chain, recipient, content := make([][]byte, len(fresh)), make([][]byte, len(fresh)), make([][]byte, len(fresh))
+	for i, at := range fresh {
+		n := &rows[at].Notification
+		of[i] = n
+		var errs [3]error
+		chain[i], errs[0] = notify.Encode(n.Chain)
+		recipient[i], errs[1] = notify.Encode(n.To)
+		content[i], errs[2] = notify.Encode(n.Content)
+		if err := cmp.Or(errs[:]...); err != nil {
+			return nil, fmt.Errorf("%w: %w", errUnstorable, err)
 		}
 	}
-	return left, nil
+	return []any{
+		column(of, func(n *notify.Notification) uuid.UUID { return n.ID }),
+		column(of, func(n *notify.Notification) string { return n.Project }),
+		column(of, func(n *notify.Notification) int16 { return int16(n.Priority) }),
+		column(of, func(n *notify.Notification) string { return string(n.Mode) }),
+		chain, recipient, content,
+		column(of, func(n *notify.Notification) *string { return nullText(n.Reference) }),
+		column(of, func(n *notify.Notification) []byte { return nullJSON(n.Metadata) }),
+		column(of, func(n *notify.Notification) *string { return nullText(n.Trace) }),
+		column(of, func(n *notify.Notification) time.Time { return n.CreatedAt }),
+		column(of, func(n *notify.Notification) time.Time { return n.SendAt }),
+		column(of, func(n *notify.Notification) time.Time { return n.ExpiresAt }),
+	}, nil
 }

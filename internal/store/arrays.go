@@ -15,7 +15,7 @@ import (
 func registerArrays(m *pgtype.Map) {
 	for _, oid := range []uint32{
 		pgtype.BoolArrayOID, pgtype.ByteaArrayOID, pgtype.Int2ArrayOID, pgtype.Int4ArrayOID, pgtype.Int8ArrayOID,
-		pgtype.TextArrayOID, pgtype.TimestamptzArrayOID, pgtype.UUIDArrayOID,
+		pgtype.JSONArrayOID, pgtype.TextArrayOID, pgtype.TimestamptzArrayOID, pgtype.UUIDArrayOID,
 	} {
 		t, ok := m.TypeForOID(oid)
 		if !ok {
@@ -32,34 +32,34 @@ type arrayCodec struct{ *pgtype.ArrayCodec }
 
 // PlanEncode implements [pgtype.Codec].
 func (c arrayCodec) PlanEncode(m *pgtype.Map, oid uint32, format int16, value any) pgtype.EncodePlan {
-	if format == pgtype.BinaryFormatCode && elementOf(value) == c.ElementType.OID {
+	if format == pgtype.BinaryFormatCode && encodes(value, c.ElementType.OID) {
 		return encodeArray{c.ElementType.OID}
 	}
 	return c.ArrayCodec.PlanEncode(m, oid, format, value)
 }
 
-// elementOf is the type of the elements that [encodeArray] makes of a slice, 0 for
-// one that it does not know.
-func elementOf(value any) uint32 {
+// encodes reports whether [encodeArray] makes an array of a type's elements of a
+// slice.
+func encodes(value any, element uint32) bool {
 	switch value.(type) {
 	case []bool:
-		return pgtype.BoolOID
+		return element == pgtype.BoolOID
 	case [][]byte:
-		return pgtype.ByteaOID
+		return element == pgtype.ByteaOID || element == pgtype.JSONOID
 	case []int16, []*int16:
-		return pgtype.Int2OID
+		return element == pgtype.Int2OID
 	case []int32:
-		return pgtype.Int4OID
+		return element == pgtype.Int4OID
 	case []int64, []*int64:
-		return pgtype.Int8OID
+		return element == pgtype.Int8OID
 	case []string, []*string:
-		return pgtype.TextOID
+		return element == pgtype.TextOID
 	case []time.Time, []*time.Time:
-		return pgtype.TimestamptzOID
+		return element == pgtype.TimestamptzOID
 	case []uuid.UUID:
-		return pgtype.UUIDOID
+		return element == pgtype.UUIDOID
 	}
-	return 0
+	return false
 }
 
 // encodeArray writes an array of one dimension. Nil elements are NULL.

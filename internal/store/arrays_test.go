@@ -32,6 +32,7 @@ func TestColumnsGoToTheDatabaseAsPgxWouldWriteThem(t *testing.T) {
 		{"int8[]", []int64{0, -1, math.MaxInt64}},
 		{"int8[]", []*int64{&large, nil}},
 		{"int8[]", []int16{1, 2}}, // not the element's own type
+		{"json[]", [][]byte{[]byte(`{"a": [1, "ü"]}`), nil, []byte("null")}},
 		{"text[]", []string{"", "null", "ü", text}},
 		{"text[]", []*string{&text, nil, &empty}},
 		{"timestamptz[]", []time.Time{at, time.Unix(0, 0), time.Date(2026, 2, 3, 4, 5, 6, 7000, time.UTC), {}}},

@@ -8,6 +8,15 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
+// column is what of says of each row, for unnest.
+func column[R, T any](rows []R, of func(R) T) []T {
+	out := make([]T, len(rows))
+	for i, r := range rows {
+		out[i] = of(r)
+	}
+	return out
+}
+
 // keys gathers deliveries and their turns column by column for unnest. Statements
 // of the hot path unnest their columns in the select list, where Postgres walks
 // through all of them at once; in the from clause it would first write each column
@@ -34,78 +43,67 @@ func collectIDs(rows pgx.Rows, err error) (map[DeliveryID]bool, error) {
 }
 
 func queueUpdates(b *pgx.Batch, results []Result) {
-	var (
-		k                                     keys
-		status                                []string
-		final                                 []bool
-		because                               []*string
-		attempts, throttles, crashes, repeats []int16
-		finished                              []*time.Time
-		claim                                 []uuid.UUID
-		uncalled                              []int16
-	)
 	// In one order everywhere, so that two nodes do not lock crosswise.
 	order := make([]*Result, len(results))
 	for i := range results {
 		order[i] = &results[i]
 	}
 	slices.SortFunc(order, func(a, b *Result) int { return compareIDs(a.DeliveryID, b.DeliveryID) })
-	for _, r := range order {
-		k.add(r.DeliveryID, r.Turn)
-		claim = append(claim, r.Claim)
-		if r.Uncalled {
-			uncalled = append(uncalled, 1)
-		} else {
-			uncalled = append(uncalled, 0)
-		}
-		status, final = append(status, string(r.After.Status)), append(final, r.After.Final)
-		because, finished = append(because, nullText(r.After.Because)), append(finished, null(r.After.FinishedAt))
-		attempts, throttles = append(attempts, int16(r.After.Attempts)), append(throttles, int16(r.After.Throttles))
-		crashes, repeats = append(crashes, int16(r.After.Crashes)), append(repeats, int16(r.After.Repeats))
+	b.Queue(updateDeliveries,
+		column(order, func(r *Result) uuid.UUID { return r.Notification }),
+		column(order, func(r *Result) int16 { return r.Step }),
+		column(order, func(r *Result) int16 { return r.Target }),
+		column(order, func(r *Result) int32 { return r.Turn }),
+		column(order, func(r *Result) string { return string(r.After.Status) }),
+		column(order, func(r *Result) bool { return r.After.Final }),
+		column(order, func(r *Result) *string { return nullText(r.After.Because) }),
+		column(order, func(r *Result) int16 { return int16(r.After.Attempts) }),
+		column(order, func(r *Result) int16 { return int16(r.After.Throttles) }),
+		column(order, func(r *Result) int16 { return int16(r.After.Crashes) }),
+		column(order, func(r *Result) int16 { return int16(r.After.Repeats) }),
+		column(order, func(r *Result) *time.Time { return null(r.After.FinishedAt) }),
+		column(order, func(r *Result) uuid.UUID { return r.Claim }),
+		column(order, (*Result).uncalled),
+	)
+}
+
+// uncalled is how many of the calls that were claimed were not made.
+func (r *Result) uncalled() int16 {
+	if r.Uncalled {
+		return 1
 	}
-	b.Queue(updateDeliveries, k.ids, k.step, k.target, k.turn, status, final, because, attempts, throttles, crashes, repeats, finished, claim, uncalled)
+	return 0
 }
 
 func queueAttempts(b *pgx.Batch, results []Result) bool {
-	var (
-		k                        keys
-		n                        []int16
-		httpStatus               []*int16
-		duration                 []int64
-		retryAfter               []*int64
-		started                  []time.Time
-		ids, nodes               []uuid.UUID
-		duplicate                []bool
-		account, outcome         []string
-		code, messageID, details []*string
-	)
+	of := make([]*Result, 0, len(results))
 	for i := range results {
-		a := results[i].Attempt
-		if a == nil {
-			continue
+		if results[i].Attempt != nil {
+			of = append(of, &results[i])
 		}
-		k.add(results[i].DeliveryID, results[i].Turn)
-		n, duration, started = append(n, a.N), append(duration, a.Duration.Microseconds()), append(started, a.StartedAt)
-		var status *int16
-		if a.HTTPStatus != 0 {
-			s := int16(a.HTTPStatus)
-			status = &s
-		}
-		var after *int64
-		if a.RetryAfter > 0 {
-			ms := a.RetryAfter.Milliseconds()
-			after = &ms
-		}
-		httpStatus, retryAfter = append(httpStatus, status), append(retryAfter, after)
-		ids, nodes, duplicate = append(ids, a.ID), append(nodes, a.Node), append(duplicate, a.PossibleDuplicate)
-		account, outcome, code = append(account, a.Account), append(outcome, string(a.Outcome)), append(code, nullText(a.ProviderCode))
-		messageID, details = append(messageID, nullText(a.ProviderMessageID)), append(details, nullText(a.Detail))
 	}
-	if len(n) == 0 {
+	if len(of) == 0 {
 		return false
 	}
-	b.Queue(insertAttempts, k.ids, k.step, k.target, k.turn, n, httpStatus, duration, retryAfter, started, ids, nodes, duplicate,
-		account, outcome, code, messageID, details)
+	b.Queue(insertAttempts,
+		column(of, func(r *Result) uuid.UUID { return r.Notification }),
+		column(of, func(r *Result) int16 { return r.Step }),
+		column(of, func(r *Result) int16 { return r.Target }),
+		column(of, func(r *Result) int32 { return r.Turn }),
+		column(of, func(r *Result) int16 { return r.Attempt.N }),
+		column(of, func(r *Result) *int16 { return nullNumber(int16(r.Attempt.HTTPStatus)) }),
+		column(of, func(r *Result) int64 { return r.Attempt.Duration.Microseconds() }),
+		column(of, func(r *Result) *int64 { return nullNumber(max(r.Attempt.RetryAfter, 0).Milliseconds()) }),
+		column(of, func(r *Result) time.Time { return r.Attempt.StartedAt }),
+		column(of, func(r *Result) uuid.UUID { return r.Attempt.ID }),
+		column(of, func(r *Result) uuid.UUID { return r.Attempt.Node }),
+		column(of, func(r *Result) bool { return r.Attempt.PossibleDuplicate }),
+		column(of, func(r *Result) string { return r.Attempt.Account }),
+		column(of, func(r *Result) string { return string(r.Attempt.Outcome) }),
+		column(of, func(r *Result) *string { return nullText(r.Attempt.ProviderCode) }),
+		column(of, func(r *Result) *string { return nullText(r.Attempt.ProviderMessageID) }),
+		column(of, func(r *Result) *string { return nullText(r.Attempt.Detail) }),
+	)
 	return true
 }
 

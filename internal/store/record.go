@@ -207,7 +207,7 @@ func (s *Store) move(ctx context.Context, tx pgx.Tx, results []Result, fates []F
 	if err != nil {
 		return w, err
 	}
-	var starts []Start
+	var starts []*Start
 	var waits []Wait
 	var suppressions []*Suppression
 	var strikes []*Strike
@@ -215,7 +215,7 @@ func (s *Store) move(ctx context.Context, tx pgx.Tx, results []Result, fates []F
 	var receipts []uuid.UUID
 	for _, r := range moved {
 		receipts = append(receipts, r.Receipts...)
-		starts, w.events = append(starts, r.Next...), append(w.events, r.Events...)
+		starts, w.events = appendStarts(starts, r.Next), append(w.events, r.Events...)
 		switch {
 		case r.Wait != nil:
 			waits = append(waits, *r.Wait)
@@ -229,7 +229,7 @@ func (s *Store) move(ctx context.Context, tx pgx.Tx, results []Result, fates []F
 			strikes = append(strikes, r.Strike)
 		}
 	}
-	starts, w.events = append(starts, joined.Next...), append(w.events, joined.Events...)
+	starts, w.events = appendStarts(starts, joined.Next), append(w.events, joined.Events...)
 	p := newPack()
 	queueStarts(p, starts)
 	if err := p.insert(ctx, tx, s.queue); err != nil {
@@ -240,7 +240,7 @@ func (s *Store) move(ctx context.Context, tx pgx.Tx, results []Result, fates []F
 	queueStrikes(w.rows, strikes, changes)
 	queueSuppressions(w.rows, suppressions, changes)
 	queueApplied(w.rows, receipts)
-	queueInserts(w.rows, starts)
+	queueInserts(w.rows, renewDeliveries, starts)
 	return w, nil
 }
 

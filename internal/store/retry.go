@@ -120,12 +120,13 @@ func (s *Store) Retry(ctx context.Context, project string, id uuid.UUID, expires
 func (s *Store) startRound(ctx context.Context, tx pgx.Tx, r Record, starts []Start, now time.Time) error {
 	n := &r.Notification
 	p, b := newPack(), &pgx.Batch{}
-	queueStarts(p, starts)
+	begun := appendStarts(nil, starts)
+	queueStarts(p, begun)
 	if err := p.insert(ctx, tx, s.queue); err != nil {
 		return err
 	}
 	b.Queue(markRetried, n.ID, n.Round, now, n.ExpiresAt)
-	queueInserts(b, starts)
+	queueInserts(b, renewDeliveries, begun)
 	queueEvents(b, []Event{{At: now, ID: DeliveryID{Notification: n.ID}, Whole: true, Project: n.Project, Type: EventRetried}})
 	return send(ctx, tx, b)
 }

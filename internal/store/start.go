@@ -152,11 +152,19 @@ func (p *pack) insert(ctx context.Context, tx pgx.Tx, q Queue) error {
 	return nil
 }
 
-// queueStarts packs those of starts that are due now.
-func queueStarts(p *pack, starts []Start) {
+// appendStarts appends pointers to the elements of starts.
+func appendStarts(to []*Start, starts []Start) []*Start {
 	for i := range starts {
-		if starts[i].Wait == nil {
-			p.add(&starts[i].Delivery)
+		to = append(to, &starts[i])
+	}
+	return to
+}
+
+// queueStarts packs those of starts that are due now.
+func queueStarts(p *pack, starts []*Start) {
+	for _, s := range starts {
+		if s.Wait == nil {
+			p.add(&s.Delivery)
 		}
 	}
 }
@@ -175,7 +183,9 @@ from (
     unnest($16::text[]) as why, unnest($17::text[]) as because, unnest($18::text[]) as pinned,
     unnest($19::text[]) as provider, unnest($20::text[]) as scopes
 ) r
-` + renewDelivery
+`
+
+const renewDeliveries = insertDeliveries + renewDelivery
 
 const insertWaits = `
 insert into dispatcher.waits (notification_id, step, target, turn, priority, held, due, until, since, project, channel, reason, scope, ask_at)
@@ -186,59 +196,59 @@ on conflict (notification_id, step, target) do update set
   turn = excluded.turn, held = excluded.held, due = excluded.due, until = excluded.until, since = excluded.since,
   reason = excluded.reason, scope = excluded.scope, ask_at = excluded.ask_at`
 
-// deliveryColumns gathers rows column by column for unnest.
-type deliveryColumns struct {
-	ids                                    []uuid.UUID
-	step, target, targets, round, priority []int16
-	turn                                   []int32
-	job                                    []*int64
-	started, ends, expires                 []time.Time
-	address                                [][]byte
-	project, channel, status, startedWhy   []string
-	because, pinned, provider, scopes      []*string
-}
-
-// queueInserts adds the statements that create starts to b.
-func queueInserts(b *pgx.Batch, starts []Start) {
+// queueInserts adds the statements that create starts to b, by insert:
+// [insertDeliveries] where none of them can be there, or [renewDeliveries].
+func queueInserts(b *pgx.Batch, insert string, starts []*Start) {
 	if len(starts) == 0 {
 		return
 	}
-	var c deliveryColumns
+	b.Queue(insert,
+		column(starts, func(s *Start) uuid.UUID { return s.Notification }),
+		column(starts, func(s *Start) int16 { return s.Step }),
+		column(starts, func(s *Start) int16 { return s.Target }),
+		column(starts, func(s *Start) int16 { return s.Targets }),
+		column(starts, func(s *Start) int16 { return s.Round }),
+		column(starts, func(s *Start) int32 { return s.Turn }),
+		column(starts, func(s *Start) int16 { return int16(s.Priority) }),
+		column(starts, (*Start).job),
+		column(starts, func(s *Start) time.Time { return s.StartedAt }),
+		column(starts, func(s *Start) time.Time { return s.EndsAt }),
+		column(starts, func(s *Start) time.Time { return s.ExpiresAt }),
+		column(starts, func(s *Start) []byte { return s.Address[:] }),
+		column(starts, func(s *Start) string { return s.Project }),
+		column(starts, func(s *Start) string { return string(s.Channel) }),
+		column(starts, (*Start).status),
+		column(starts, func(s *Start) string { return s.StartedWhy }),
+		column(starts, func(s *Start) *string { return nullText(s.Because) }),
+		column(starts, func(s *Start) *string { return nullText(s.Pinned) }),
+		column(starts, func(s *Start) *string { return nullText(s.Provider) }),
+		column(starts, func(s *Start) *string { return nullText(strings.Join(s.Scopes, " ")) }), // scopes hold no space
+	)
 	var waits []Wait
-	for i := range starts {
-		s := &starts[i]
-		c.ids = append(c.ids, s.Notification)
-		c.step = append(c.step, s.Step)
-		c.target = append(c.target, s.Target)
-		c.targets = append(c.targets, s.Targets)
-		c.round = append(c.round, s.Round)
-		c.turn = append(c.turn, s.Turn)
-		c.priority = append(c.priority, int16(s.Priority))
-		c.started = append(c.started, s.StartedAt)
-		c.ends = append(c.ends, s.EndsAt)
-		c.expires = append(c.expires, s.ExpiresAt)
-		c.address = append(c.address, s.Address[:])
-		c.project = append(c.project, s.Project)
-		c.channel = append(c.channel, string(s.Channel))
-		c.startedWhy = append(c.startedWhy, s.StartedWhy)
-		c.because = append(c.because, nullText(s.Because))
-		c.pinned = append(c.pinned, nullText(s.Pinned))
-		c.provider = append(c.provider, nullText(s.Provider))
-		c.scopes = append(c.scopes, nullText(strings.Join(s.Scopes, " "))) // scopes hold no space
-		if s.Wait == nil {
-			c.job = append(c.job, &s.JobID)
-			c.status = append(c.status, string(notify.Queued))
-			continue
+	for _, s := range starts {
+		if s.Wait != nil {
+			w := *s.Wait
+			w.DeliveryID, w.Turn, w.Project, w.Channel, w.Priority = s.DeliveryID, s.Turn, s.Project, s.Channel, s.Priority
+			waits = append(waits, w)
 		}
-		c.job = append(c.job, nil)
-		c.status = append(c.status, string(notify.Waiting))
-		w := *s.Wait
-		w.DeliveryID, w.Turn, w.Project, w.Channel, w.Priority = s.DeliveryID, s.Turn, s.Project, s.Channel, s.Priority
-		waits = append(waits, w)
 	}
-	b.Queue(insertDeliveries, c.ids, c.step, c.target, c.targets, c.round, c.turn, c.priority, c.job, c.started, c.ends,
-		c.expires, c.address, c.project, c.channel, c.status, c.startedWhy, c.because, c.pinned, c.provider, c.scopes)
 	queueWaits(b, waits)
+}
+
+// job is the job that carries the delivery; nil where it waits.
+func (s *Start) job() *int64 {
+	if s.Wait != nil {
+		return nil
+	}
+	return &s.JobID
+}
+
+// status is what the delivery begins with.
+func (s *Start) status() string {
+	if s.Wait != nil {
+		return string(notify.Waiting)
+	}
+	return string(notify.Queued)
 }
 
 // queueWaits adds the statement that writes waits to b.
@@ -288,33 +298,35 @@ select unnest($1::timestamptz[]), unnest($2::uuid[]), unnest($3::int2[]), unnest
 // statements before the commit. What becomes of calls to status webhooks is no
 // event: it would lead to further calls.
 func queueEvents(b *pgx.Batch, events []Event) {
-	var (
-		at            []time.Time
-		ids           []uuid.UUID
-		step, target  []*int16
-		project, kind []string
-		because       []*string
-		final         []bool
-		until         []*time.Time
-	)
+	shown := make([]*Event, 0, len(events))
 	for i := range events {
-		e := &events[i]
-		if Hidden(e.Project) {
-			continue
-		}
-		at, ids, project, kind = append(at, e.At), append(ids, e.ID.Notification), append(project, e.Project), append(kind, e.Type)
-		because, final, until = append(because, nullText(e.Because)), append(final, e.Final), append(until, null(e.Until))
-		if e.Whole {
-			step, target = append(step, nil), append(target, nil)
-		} else {
-			step, target = append(step, &e.ID.Step), append(target, &e.ID.Target)
+		if !Hidden(events[i].Project) {
+			shown = append(shown, &events[i])
 		}
 	}
-	if len(at) == 0 {
+	if len(shown) == 0 {
 		return
 	}
 	b.Queue("select set_config('lock_timeout', $2, true), pg_advisory_xact_lock($1)", eventsLock, otherPatience.String())
-	b.Queue(insertEvents, at, ids, step, target, project, kind, because, final, until)
+	b.Queue(insertEvents,
+		column(shown, func(e *Event) time.Time { return e.At }),
+		column(shown, func(e *Event) uuid.UUID { return e.ID.Notification }),
+		column(shown, func(e *Event) *int16 { return e.ofDelivery(&e.ID.Step) }),
+		column(shown, func(e *Event) *int16 { return e.ofDelivery(&e.ID.Target) }),
+		column(shown, func(e *Event) string { return e.Project }),
+		column(shown, func(e *Event) string { return e.Type }),
+		column(shown, func(e *Event) *string { return nullText(e.Because) }),
+		column(shown, func(e *Event) bool { return e.Final }),
+		column(shown, func(e *Event) *time.Time { return null(e.Until) }),
+	)
+}
+
+// ofDelivery is v, or nil where the event is about the whole.
+func (e *Event) ofDelivery(v *int16) *int16 {
+	if e.Whole {
+		return nil
+	}
+	return v
 }
 
 // send runs a batch in tx and returns the first error.

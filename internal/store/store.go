@@ -193,20 +193,37 @@ func classifyState(state string) Class {
 	return Other
 }
 
-// null turns a zero time into NULL.
+// What follows turns a zero value into NULL, and allocates only where it is none.
+
 func null(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}
-	return &t
+	some := t
+	return &some
 }
 
-// nullText turns an empty text into NULL.
 func nullText(s string) *string {
 	if s == "" {
 		return nil
 	}
-	return &s
+	some := s
+	return &some
+}
+
+func nullNumber[T int16 | int64](n T) *T {
+	if n == 0 {
+		return nil
+	}
+	some := n
+	return &some
+}
+
+func nullJSON(text []byte) []byte {
+	if len(text) == 0 {
+		return nil
+	}
+	return text
 }
 
 // zero turns NULL into a zero value.
