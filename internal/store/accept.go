@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/notification-dispatcher/dispatcher/internal/notify"
 )
@@ -32,7 +34,7 @@ const EventAccepted = "accepted"
 // error that leaves it open whether the transaction was committed.
 func (s *Store) Accept(ctx context.Context, rows []Acceptance, now time.Time, keep time.Duration) (out []Accepted, errs []error, err error) {
 	out, errs = make([]Accepted, len(rows)), make([]error, len(rows))
-	err = s.yielding(func(wary bool) error {
+	once := func(wary, again bool) error {
 		clear(errs)
 		return s.inFlush(ctx, func(ctx context.Context, tx pgx.Tx) error {
 			insert := insertKeys
@@ -46,8 +48,15 @@ func (s *Store) Accept(ctx context.Context, rows []Acceptance, now time.Time, ke
 			if err != nil {
 				return err
 			}
-			return s.acceptFresh(ctx, tx, rows, fresh)
+			return s.acceptFresh(ctx, tx, rows, fresh, again)
 		})
+	}
+	err = s.yielding(func(wary bool) error {
+		err := once(wary, false)
+		if isWritten(err) {
+			err = once(wary, true)
+		}
+		return err
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("accept: %w", err)
@@ -55,10 +64,16 @@ func (s *Store) Accept(ctx context.Context, rows []Acceptance, now time.Time, ke
 	return out, errs, nil
 }
 
-// acceptFresh writes the rows at the given indexes, except those that an earlier
-// try has committed.
-func (s *Store) acceptFresh(ctx context.Context, tx pgx.Tx, rows []Acceptance, fresh []int) error {
-	fresh, err := insertMissing(ctx, tx, rows, fresh)
+// acceptFresh writes the rows at the given indexes. With again those that an
+// earlier try has committed are passed over; without, they fail the transaction.
+func (s *Store) acceptFresh(ctx context.Context, tx pgx.Tx, rows []Acceptance, fresh []int, again bool) error {
+	b := &pgx.Batch{}
+	var err error
+	if again {
+		fresh, err = insertMissing(ctx, tx, rows, fresh)
+	} else {
+		err = queueNotifications(b, rows, fresh)
+	}
 	if err != nil {
 		return err
 	}
@@ -68,7 +83,7 @@ func (s *Store) acceptFresh(ctx context.Context, tx pgx.Tx, rows []Acceptance, f
 		starts = appendStarts(starts, rows[i].Starts)
 		events = append(events, acceptedEvent(n.ID, n.Project, n.CreatedAt))
 	}
-	p, b := newPack(), &pgx.Batch{}
+	p := newPack()
 	queueStarts(p, starts)
 	if err := p.insert(ctx, tx, s.queue); err != nil {
 		return err
@@ -247,14 +262,38 @@ func keptKeys(ctx context.Context, tx pgx.Tx, project, route, key []string, now 
 	return kept, over, nil
 }
 
-const insertMissingNotifications = `
+const insertNotifications = `
 insert into dispatcher.notifications (id, project, priority, mode, chain, recipient, content, reference, metadata, trace,
   created_at, send_at, expires_at)
 select unnest($1::uuid[]), unnest($2::text[]), unnest($3::int2[]), unnest($4::text[]), unnest($5::json[]), unnest($6::json[]),
   unnest($7::json[]), unnest($8::text[]), unnest($9::json[]), unnest($10::text[]), unnest($11::timestamptz[]),
-  unnest($12::timestamptz[]), unnest($13::timestamptz[])
+  unnest($12::timestamptz[]), unnest($13::timestamptz[])`
+
+// To look for a conflict costs each row a search of the index beforehand and a
+// record of the log afterwards, so that only who has met one looks.
+const insertMissingNotifications = insertNotifications + `
 on conflict (id) do nothing
 returning id`
+
+// isWritten reports whether err says that a notification is there already, which an
+// earlier try has committed.
+func isWritten(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == "23505" && pg.ConstraintName == "notifications_pkey"
+}
+
+// queueNotifications adds the statement that writes the rows at the given indexes
+// to b.
+func queueNotifications(b *pgx.Batch, rows []Acceptance, fresh []int) error {
+	if len(fresh) == 0 {
+		return nil
+	}
+	columns, err := notificationColumns(rows, fresh)
+	if err == nil {
+		b.Queue(insertNotifications, columns...)
+	}
+	return err
+}
 
 // insertMissing writes those of the rows at the given indexes that are not there
 // and returns them.
@@ -277,7 +316,7 @@ func insertMissing(ctx context.Context, tx pgx.Tx, rows []Acceptance, fresh []in
 	return slices.DeleteFunc(fresh, func(i int) bool { return !slices.Contains(written, rows[i].Notification.ID) }), nil
 }
 
-// notificationColumns are the columns of [insertMissingNotifications].
+// notificationColumns are the columns of [insertNotifications].
 func notificationColumns(rows []Acceptance, fresh []int) ([]any, error) {
 	of := make([]*notify.Notification, len(fresh))
 	chain, recipient, content := make([][]byte, len(fresh)), make([][]byte, len(fresh)), make([][]byte, len(fresh))

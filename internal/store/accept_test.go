@@ -314,6 +314,12 @@ func TestAcceptMayBeRepeatedWhenItsCommitWasNotConfirmed(t *testing.T) {
 	if got := d.delivery(store.DeliveryID{Notification: rows[0].Notification.ID}).Status; got != notify.Sending {
 		t.Errorf("the claimed delivery is %s", got)
 	}
+	if _, errs, err = d.Accept(t.Context(), append(rows, row()), now(), time.Hour); err != nil || errors.Join(errs...) != nil {
+		t.Fatal(err, errs)
+	}
+	if got, want := census(), "4 4 1 3 4 1"; got != want {
+		t.Errorf("after the repetition beside a new row: %s, want %s", got, want)
+	}
 }
 
 func TestARowThatCannotBeStoredIsABadRowAndNothingOfTheFlushIsKept(t *testing.T) {

@@ -95,7 +95,7 @@ func feed(ctx context.Context, tx pgx.Tx, s *Store, start, end int64, makeCalls 
 	for i := range fresh {
 		fresh[i] = i
 	}
-	return s.acceptFresh(ctx, tx, calls, fresh)
+	return s.acceptFresh(ctx, tx, calls, fresh, true)
 }
 
 // References returns the references of notifications that have one.
