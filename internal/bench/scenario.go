@@ -50,5 +50,6 @@ func Scenarios() []Scenario {
 		{Name: "breaker", Summary: "from closing a breaker to the first call of what waited for it, a tenth of the backlog", Unit: millis, Once: true, run: breaker},
 		{Name: "backlog-waiting", Summary: "the steady load beside a backlog that waits for its time, by that beside a hundredth of it", Unit: fraction, Once: true, run: backlog(true)},
 		{Name: "backlog-finished", Summary: "the same beside as many that have ended", Unit: fraction, Once: true, run: backlog(false)},
+		{Name: "retention", Summary: "what has ended deleted as fast as it goes, beside the steady load", Unit: perSecond, Once: true, run: retention},
 	}
 }

@@ -257,11 +257,7 @@ func (d *Dispatcher) expire(ctx context.Context) error {
 	if err := d.store.ForgetScopes(ctx, d.cfg.Now().Add(-d.cfg.KeepFinal)); err != nil {
 		return err
 	}
-	for {
-		now := d.cfg.Now()
-		_, more, err := d.store.Expire(ctx, now.Add(-d.cfg.KeepFinal), now, expireBatch)
-		if err != nil || !more {
-			return err
-		}
-	}
+	now := d.cfg.Now()
+	_, err := d.store.Expire(ctx, now.Add(-d.cfg.KeepFinal), now, expireBatch)
+	return err
 }

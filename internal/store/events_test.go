@@ -122,7 +122,7 @@ func TestPositionsBeforeDeletedEventsAreGone(t *testing.T) {
 	d.ended(40*day, 40*day)
 	lastGone := d.page(store.EventFilter{Project: "default", Limit: 9}).Next
 	d.accept(row(project("other")))
-	if _, _, err := d.Expire(t.Context(), now().Add(-30*day), now(), 100); err != nil {
+	if _, err := d.Expire(t.Context(), now().Add(-30*day), now(), 100); err != nil {
 		t.Fatal(err)
 	}
 	for _, after := range []int64{0, beforeAll} {
@@ -150,7 +150,7 @@ func TestThePositionOfTheLastEventOutlivesIt(t *testing.T) {
 	d := open(t)
 	d.ended(40*day, 40*day)
 	last := d.page(store.EventFilter{Project: "default", Limit: 9}).Next
-	if _, _, err := d.Expire(t.Context(), now().Add(-30*day), now(), 100); err != nil {
+	if _, err := d.Expire(t.Context(), now().Add(-30*day), now(), 100); err != nil {
 		t.Fatal(err)
 	}
 	if n := d.count("select count(*) from dispatcher.events"); n != 0 {
@@ -167,7 +167,7 @@ func TestThePositionOfTheLastEventOutlivesIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.ended(40*day, 40*day)
-	if _, _, err := d.Expire(t.Context(), now().Add(-30*day), now(), 100); err != nil {
+	if _, err := d.Expire(t.Context(), now().Add(-30*day), now(), 100); err != nil {
 		t.Fatal(err)
 	}
 	if oldest, _, err := d.EventBounds(t.Context(), "default"); err != nil || oldest != 1000 {

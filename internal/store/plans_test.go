@@ -274,7 +274,7 @@ func TestNoStatementReadsABigTableFromEndToEnd(t *testing.T) {
 		must(d.Authenticate(t.Context(), secret))
 		must(d.ListKeys(t.Context(), "p"))
 		must(d.Get(t.Context(), first.Project, first.Notification))
-		_, _, err = d.Expire(t.Context(), now().Add(-39*day), now(), 10)
+		_, err = d.Expire(t.Context(), now().Add(-39*day), now(), 10)
 		must(nil, err)
 		_, _, err = d.Accept(t.Context(), []store.Acceptance{row(keyed(uuid.NewString())), row(keyed("again"))}, now(), time.Hour)
 		must(nil, err)

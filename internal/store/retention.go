@@ -1,11 +1,15 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // deleteNotifications takes deliveries, attempts and events along: no key leads
@@ -16,7 +20,7 @@ const deleteNotifications = `
 with gone as (
   delete from dispatcher.notifications where id in (
     select n.id from dispatcher.notifications n
-    where n.id < $1
+    where n.id < $1 and n.id > $4
       and not exists (select from dispatcher.deliveries d where d.notification_id = n.id
         and (not d.final or d.finished_at >= $2))
     order by n.id limit $3
@@ -33,13 +37,15 @@ with gone as (
   select project, max(id) from told group by project order by project
   on conflict (project) do update set id = greatest(h.id, excluded.id)
 )
-select from gone`
+select id from gone`
 
 // deleteWebhookEvents is the same for events about webhooks, which outlive them.
 const deleteWebhookEvents = `
 with told as (
-  delete from dispatcher.events e using dispatcher.webhooks h
-  where e.notification_id = h.id and e.at < $1 returning e.project, e.id
+  delete from dispatcher.events where id in (
+    select e.id from dispatcher.webhooks h join dispatcher.events e on e.notification_id = h.id
+    where e.at < $1 limit $2)
+  returning project, id
 ), horizons as (
   insert into dispatcher.event_horizons as h (project, id)
   select project, max(id) from told group by project order by project
@@ -92,19 +98,20 @@ delete from dispatcher.receipts where id in (
   select id from dispatcher.receipts where applied_at is null and notification_id is null and received_at < $1
   order by look_at limit $2 for update skip locked)`
 
-// Expire deletes, each at most batch rows at a time: notifications that ended
-// before the given instant with all that belongs to them, and idempotency keys,
-// batches and suppressions past their time, receipts that were parked for a week,
-// strikes that count no longer, and changes of the suppression list and words of
-// people as old as notifications that go. It never touches a notification that has not ended.
-// deleted counts all of them; more says that there may be more to delete.
-func (s *Store) Expire(ctx context.Context, endedBefore, now time.Time, batch int) (deleted int64, more bool, err error) {
+// Expire deletes what nobody needs any more: notifications that ended before the
+// given instant with all that belongs to them, and idempotency keys, batches and
+// suppressions past their time, receipts that were parked for a week, strikes that
+// count no longer, and changes of the suppression list and words of people as old
+// as notifications that go. It never touches a notification that has not ended. It
+// works in transactions of at most batch rows each and returns how many went, also
+// where an error or the end of ctx broke it off.
+func (s *Store) Expire(ctx context.Context, endedBefore, now time.Time, batch int) (deleted int64, err error) {
+	deleted, err = s.expireNotifications(ctx, endedBefore, batch)
 	for _, step := range []struct {
 		sql  string
 		args []any
 	}{
-		{deleteNotifications, []any{firstIDAt(endedBefore), endedBefore, batch}},
-		{deleteWebhookEvents, []any{endedBefore}},
+		{deleteWebhookEvents, []any{endedBefore, batch}},
 		{deleteKeys, []any{now, batch}},
 		{deleteSuppressions, []any{now, batch}},
 		{deleteSuppressionEvents, []any{endedBefore, batch}},
@@ -113,14 +120,39 @@ func (s *Store) Expire(ctx context.Context, endedBefore, now time.Time, batch in
 		{deleteBatches, []any{now, batch}},
 		{deleteParked, []any{now.Add(-parkedFor), batch}},
 	} {
-		tag, err := s.pool.Exec(ctx, step.sql, step.args...)
-		if err != nil {
-			return deleted, false, fmt.Errorf("expire: %w", err)
+		for more := true; more && err == nil; {
+			var tag pgconn.CommandTag
+			tag, err = s.pool.Exec(ctx, step.sql, step.args...)
+			deleted += tag.RowsAffected()
+			more = tag.RowsAffected() == int64(batch)
 		}
-		deleted += tag.RowsAffected()
-		more = more || tag.RowsAffected() == int64(batch)
 	}
-	return deleted, more, nil
+	if err != nil {
+		return deleted, fmt.Errorf("expire: %w", err)
+	}
+	return deleted, nil
+}
+
+// expireNotifications walks the notifications once: those that are old and have not
+// ended, such as what is to be sent in a year, must not be read again for each
+// batch.
+func (s *Store) expireNotifications(ctx context.Context, endedBefore time.Time, batch int) (deleted int64, err error) {
+	var last uuid.UUID
+	for {
+		rows, err := s.pool.Query(ctx, deleteNotifications, firstIDAt(endedBefore), endedBefore, batch, last)
+		if err != nil {
+			return deleted, err
+		}
+		gone, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+		if err != nil {
+			return deleted, err
+		}
+		deleted += int64(len(gone))
+		if len(gone) < batch {
+			return deleted, nil
+		}
+		last = slices.MaxFunc(gone, func(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) })
+	}
 }
 
 // firstIDAt returns the smallest UUIDv7 of an instant.

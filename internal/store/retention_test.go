@@ -1,7 +1,9 @@
 package store_test
 
 import (
+	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -51,9 +53,8 @@ func TestExpireDeletesWhatEndedLongAgoWithAllThatBelongsToIt(t *testing.T) {
 	kept = append(kept, half[0].Notification)
 	waits := d.accept(row(aged(60*day), waiting(notify.WaitReceipt, "", now())))
 	kept = append(kept, waits[0].Notification)
-	deleted, more, err := d.Expire(t.Context(), now().Add(-30*day), now(), 100)
-	if err != nil || deleted != 2 || more {
-		t.Errorf("deleted %d, more %v, %v", deleted, more, err)
+	if deleted, err := d.Expire(t.Context(), now().Add(-30*day), now(), 100); err != nil || deleted != 2 {
+		t.Errorf("deleted %d, %v", deleted, err)
 	}
 	for _, table := range []string{"notifications", "deliveries", "attempts", "events", "marks", "waits"} {
 		column := "notification_id"
@@ -73,20 +74,27 @@ func TestExpireDeletesWhatEndedLongAgoWithAllThatBelongsToIt(t *testing.T) {
 	}
 }
 
-func TestExpireWorksInBatches(t *testing.T) {
+func TestExpireWorksInBatchesUntilAllIsGone(t *testing.T) {
 	t.Parallel()
-	d := open(t)
-	for range 5 {
-		d.ended(40*day, 40*day)
-	}
-	for i, want := range []struct {
-		deleted int64
-		more    bool
-	}{{2, true}, {2, true}, {1, false}, {0, false}} {
-		deleted, more, err := d.Expire(t.Context(), now().Add(-30*day), now(), 2)
-		if err != nil || deleted != want.deleted || more != want.more {
-			t.Errorf("batch %d: deleted %d, more %v, %v; want %+v", i, deleted, more, err, want)
-		}
+	for _, batch := range []int{1, 2, 3, 5, 100} {
+		t.Run(fmt.Sprintf("of %d", batch), func(t *testing.T) {
+			t.Parallel()
+			d := open(t)
+			for i := range 5 {
+				d.accept(row(aged(60 * day))) // which are passed over, between the others
+				d.ended(40*day, 40*day)
+				d.accept(row(aged(time.Duration(41+i)*day), key(strconv.Itoa(i), 1)))
+			}
+			d.exec("update dispatcher.idempotency_keys set expires_at = now() - interval '1 day'")
+			for _, want := range []int64{10, 0} {
+				if deleted, err := d.Expire(t.Context(), now().Add(-30*day), now(), batch); err != nil || deleted != want {
+					t.Errorf("deleted %d, %v; want %d", deleted, err, want)
+				}
+			}
+			if left := d.count("select count(*) from dispatcher.notifications"); left != 10 {
+				t.Errorf("%d are left of ten that have not ended", left)
+			}
+		})
 	}
 }
 
@@ -94,12 +102,12 @@ func TestExpireDeletesKeysPastTheirTime(t *testing.T) {
 	t.Parallel()
 	d := open(t)
 	d.accept(row(key("a", 1)), row(key("b", 1)), row(key("c", 1)))
-	if deleted, _, err := d.Expire(t.Context(), now().Add(-day), now(), 100); err != nil || deleted != 0 {
+	if deleted, err := d.Expire(t.Context(), now().Add(-day), now(), 100); err != nil || deleted != 0 {
 		t.Errorf("deleted %d before their time, %v", deleted, err)
 	}
 	d.exec("update dispatcher.idempotency_keys set expires_at = now() where key = 'b'")
-	if deleted, more, err := d.Expire(t.Context(), now().Add(-day), now().Add(time.Second), 100); err != nil || deleted != 1 || more {
-		t.Errorf("deleted %d, more %v, %v", deleted, more, err)
+	if deleted, err := d.Expire(t.Context(), now().Add(-day), now().Add(time.Second), 100); err != nil || deleted != 1 {
+		t.Errorf("deleted %d, %v", deleted, err)
 	}
 	if keys := one[string](d, "select string_agg(key, ',' order by key) from dispatcher.idempotency_keys"); keys != "a,c" {
 		t.Errorf("keys left: %s", keys)
@@ -118,7 +126,7 @@ func TestExpirePassesOverWhatIsBeingWorkedOn(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), "select from dispatcher.notifications where id = $1 for no key update", held); err != nil {
 		t.Fatal(err)
 	}
-	if deleted, _, err := d.Expire(t.Context(), now().Add(-30*day), now(), 100); err != nil || deleted != 1 {
+	if deleted, err := d.Expire(t.Context(), now().Add(-30*day), now(), 100); err != nil || deleted != 1 {
 		t.Errorf("deleted %d, %v", deleted, err)
 	}
 	if left := one[[]uuid.UUID](d, "select array_agg(id) from dispatcher.notifications"); !slices.Equal(left, []uuid.UUID{held}) {

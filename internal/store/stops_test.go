@@ -156,7 +156,7 @@ func TestWordsOfPeopleAreForgottenWithNotificationsAndStopsAreNot(t *testing.T) 
 	d := open(t)
 	address := d.accept(row(project("a")))[0].Address
 	d.consents(store.Consent{Channel: notify.SMS, Address: address, Stop: true})
-	if _, _, err := d.Expire(t.Context(), now().Add(time.Minute), now(), 100); err != nil {
+	if _, err := d.Expire(t.Context(), now().Add(time.Minute), now(), 100); err != nil {
 		t.Fatal(err)
 	}
 	if n := one[int](d, "select count(*) from dispatcher.consents"); n != 0 {

@@ -125,7 +125,7 @@ func TestAStrikeCountsForAMonth(t *testing.T) {
 		now  time.Time
 		want int64
 	}{{at.Add(20 * day), 1}, {at.Add(22 * day), 0}} {
-		if _, _, err := d.Expire(t.Context(), at.Add(-100*day), c.now, 100); err != nil {
+		if _, err := d.Expire(t.Context(), at.Add(-100*day), c.now, 100); err != nil {
 			t.Fatal(err)
 		}
 		if n := d.count("select count(*) from dispatcher.address_strikes"); n != c.want {

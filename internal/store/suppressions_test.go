@@ -87,7 +87,7 @@ func TestEveryChangeOfTheSuppressionListIsTold(t *testing.T) {
 	if err := d.Applied(t.Context(), nil, []*store.Suppression{new(entry(a, "suppressed", at, at.Add(time.Second)))}); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := d.Expire(t.Context(), at.Add(-day), at.Add(time.Minute), 100); err != nil {
+	if _, err := d.Expire(t.Context(), at.Add(-day), at.Add(time.Minute), 100); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{
@@ -293,7 +293,7 @@ func TestTheHistoryIsReadInPagesAndKeptAsLongAsNotifications(t *testing.T) {
 	if got := read(store.SuppressionFilter{Channel: notify.Email}, 0); len(got) != 0 {
 		t.Errorf("of another channel %+v", got)
 	}
-	if _, _, err := d.Expire(t.Context(), at.Add(-day), at, 100); err != nil {
+	if _, err := d.Expire(t.Context(), at.Add(-day), at, 100); err != nil {
 		t.Fatal(err)
 	}
 	if got := d.told("a"); len(got) != 1 {

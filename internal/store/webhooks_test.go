@@ -43,7 +43,7 @@ func TestEventsAboutWebhooksAreDeletedWhenTheyAreOldAndMissed(t *testing.T) {
 		}
 	}
 	gone := one[int64](d, "select id from dispatcher.events where notification_id = $1", old.ID)
-	if _, _, err := d.Expire(t.Context(), now().Add(-30*day), now(), 100); err != nil {
+	if _, err := d.Expire(t.Context(), now().Add(-30*day), now(), 100); err != nil {
 		t.Fatal(err)
 	}
 	if left := one[uuid.UUID](d, "select notification_id from dispatcher.events"); left != young.ID {
