@@ -69,8 +69,8 @@ func (f *fake) Accept(_ context.Context, a store.Accept) (store.Accepted, error)
 	if f.err != nil {
 		return store.Accepted{}, f.err
 	}
-	for _, old := range f.accepted {
-		if a.Key != "" && old.Key == a.Key && old.Notification.Project == a.Notification.Project {
+	for i := range f.accepted { // without copying each
+		if old := &f.accepted[i]; a.Key != "" && old.Key == a.Key && old.Notification.Project == a.Notification.Project {
 			if old.Fingerprint != a.Fingerprint {
 				return store.Accepted{}, store.ErrIdempotencyMismatch
 			}
