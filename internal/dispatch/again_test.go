@@ -105,7 +105,7 @@ func TestNothingIsCalledAfterAnAcknowledgementThatSaysSo(t *testing.T) {
 	t.Parallel()
 	sms := newScript(notify.SMS, ok)
 	n := single(t, account(sms))
-	const count = 150
+	const count = 60
 	said := make([]struct {
 		id      uuid.UUID
 		before  time.Time

@@ -222,17 +222,22 @@ func TestEnqueuedWithoutAnAccountFailsAtTheFirstWorker(t *testing.T) {
 // A caller may hold its transaction for as long as it likes.
 func TestAnOpenTransactionOfACallerHoldsUpNobody(t *testing.T) {
 	t.Parallel()
-	sms := newScript(notify.SMS, ok)
-	n := single(t, account(sms))
+	url, sms := pgURL(t), newScript(notify.SMS, ok)
+	n := start(t, url, registry(account(sms)))
 	later := notification(notify.To{SMS: "+14155550100"}, step(notify.SMS))
 	later.SendAt, later.Reference = later.SendAt.Add(50*time.Minute), "order-1"
 	waiting := n.accept(t, later)
 
-	tx, err := n.store.Pool().Begin(t.Context())
+	// A connection of the caller's own, which may stay idle in a transaction.
+	conn, err := pgx.Connect(t.Context(), url)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = tx.Rollback(t.Context()) }()
+	defer func() { _ = conn.Close(t.Context()) }()
+	tx, err := conn.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	enqueued := enqueue(t, tx, `{"idempotency_key":"k",`+hello[1:])
 	var asked int
 	if err := tx.QueryRow(t.Context(), "select dispatcher.cancel_for('order-1', 'default')").Scan(&asked); err != nil {
@@ -242,11 +247,8 @@ func TestAnOpenTransactionOfACallerHoldsUpNobody(t *testing.T) {
 		t.Errorf("asked to cancel %d, want 2", asked)
 	}
 	var blocked int
-	var others [100]uuid.UUID
-	for i := range others {
-		others[i] = n.accept(t, notification(notify.To{SMS: "+14155550100"}, step(notify.SMS)))
-	}
-	for _, id := range others {
+	const others = 50
+	for _, id := range n.acceptAll(t, alike(others, notify.To{SMS: "+14155550100"}, step(notify.SMS))...) {
 		if status, _ := n.final(t, id); status != notify.Sent {
 			t.Fatalf("ended %s while a caller's transaction was open", status)
 		}
@@ -284,7 +286,7 @@ func TestAnOpenTransactionOfACallerHoldsUpNobody(t *testing.T) {
 			t.Errorf("events %v, want accepted and canceled", story)
 		}
 	}
-	if got := len(sms.sent()); got != 100 {
-		t.Errorf("sent %d, want 100", got)
+	if got := len(sms.sent()); got != others {
+		t.Errorf("sent %d, want %d", got, others)
 	}
 }

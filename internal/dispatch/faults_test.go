@@ -37,11 +37,7 @@ func TestAJobThatRunsTwiceMakesOneCall(t *testing.T) {
 	url := pgURL(t)
 	sms := newScript(notify.SMS, first(notify.ProviderUnavailable))
 	one, other := start(t, url, registry(account(sms)), insertTwice), start(t, url, registry(account(sms)), insertTwice)
-	var ids []uuid.UUID
-	for range 50 {
-		ids = append(ids, one.accept(t, notification(both, step(notify.SMS))))
-	}
-	for _, id := range ids {
+	for _, id := range one.acceptAll(t, alike(50, both, step(notify.SMS))...) {
 		if status, r := other.final(t, id); status != notify.Sent || len(r.Attempts) != 2 {
 			t.Errorf("status %s, %d attempts", status, len(r.Attempts))
 		}

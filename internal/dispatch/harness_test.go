@@ -185,7 +185,7 @@ func start(t *testing.T, databaseURL string, r *dispatch.Registry, adapt ...func
 	cfg := setup{
 		Config: dispatch.Config{
 			Node: name, Registry: r, Admission: dispatch.NewCluster(member, pacer), Metrics: (*telemetry.Metrics)(nil), Logger: testLogger(t), Work: true,
-			SoftStop: 5 * time.Second, SweepEvery: 300 * time.Millisecond, WakeEvery: 20 * time.Millisecond,
+			SoftStop: 5 * time.Second, SweepEvery: 300 * time.Millisecond, WakeEvery: 40 * time.Millisecond,
 		},
 		prepare: func(*dispatch.Dispatcher, *store.Store) {},
 	}
@@ -252,10 +252,49 @@ func (n *node) accept(t *testing.T, what notify.Notification) uuid.UUID {
 	return a.ID
 }
 
+// acceptAll accepts many together, which lets them share transactions, and returns
+// their ids in order.
+func (n *node) acceptAll(t *testing.T, what ...notify.Notification) []uuid.UUID {
+	t.Helper()
+	ids := make([]uuid.UUID, len(what))
+	var wg sync.WaitGroup
+	for i := range what {
+		wg.Go(func() { ids[i] = n.accept(t, what[i]) })
+	}
+	wg.Wait()
+	return ids
+}
+
+// alike is so many notifications to the same person.
+func alike(count int, to notify.To, chain ...notify.Step) []notify.Notification {
+	out := make([]notify.Notification, count)
+	for i := range out {
+		out[i] = notification(to, chain...)
+	}
+	return out
+}
+
+// ended waits until so many deliveries are final, and no other is there.
+func (n *node) ended(t *testing.T, count int) {
+	t.Helper()
+	eventually(t, "all have ended", func() bool {
+		return n.count(t, "select count(*) filter (where final) - 1000000 * count(*) filter (where not final) from dispatcher.deliveries") == count
+	})
+}
+
+const (
+	// liveness is how long what must come may take on a machine that has much else to
+	// do. Nothing is proven by its length.
+	liveness = 2 * time.Minute
+	// soon is what takes a moment even there, where the alternative is minutes, or
+	// that it never comes.
+	soon = 30 * time.Second
+)
+
 // until reads a notification again and again until cond holds of it.
 func (n *node) until(t *testing.T, id uuid.UUID, what string, cond func(store.Record) bool) store.Record {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(liveness)
 	for {
 		r, err := n.store.Get(t.Context(), "default", id)
 		if err != nil {
@@ -311,7 +350,7 @@ func (n *node) events(t *testing.T, id uuid.UUID) []string {
 // eventually waits until cond holds.
 func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !cond(); tick(t) {
+	for deadline := time.Now().Add(liveness); !cond(); tick(t) {
 		if time.Now().After(deadline) {
 			t.Fatalf("not in time: %s", what)
 		}
@@ -358,7 +397,7 @@ func tick(t *testing.T) {
 	select {
 	case <-t.Context().Done():
 		t.Fatal("test ended")
-	case <-time.After(5 * time.Millisecond):
+	case <-time.After(10 * time.Millisecond):
 	}
 }
 

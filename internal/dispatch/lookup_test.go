@@ -264,11 +264,7 @@ func TestNoMoreThanSixteenLookUpsAreUnderWay(t *testing.T) {
 		return channels.Sighting{Messages: []channels.Result{channels.Ok(m.Key.String())}, Call: channels.Result{Outcome: notify.Accepted}}
 	})
 	n := single(t, account(sms))
-	var ids []uuid.UUID
-	for range many {
-		ids = append(ids, n.accept(t, notification(both, step(notify.SMS))))
-	}
-	for _, id := range ids {
+	for _, id := range n.acceptAll(t, alike(many, both, step(notify.SMS))...) {
 		n.waiting(t, id, notify.WaitReconcile)
 	}
 	n.pass(t)

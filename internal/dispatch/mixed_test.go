@@ -23,7 +23,7 @@ import (
 
 var (
 	mixedSeed  = flag.Uint64("mixed-seed", 1, "seed of the tests with mixed outcomes")
-	mixedCount = flag.Int("mixed-count", 2000, "notifications of each test with mixed outcomes")
+	mixedCount = flag.Int("mixed-count", 400, "notifications of each test with mixed outcomes")
 )
 
 // drawn is a source of randomness of its own for whatever words name.
@@ -139,8 +139,11 @@ func newMix(t *testing.T, adapt ...func(*setup)) *mix {
 	return m
 }
 
-// run accepts all notifications through both nodes, calls disturb each half
-// second until all have ended, and checks what must hold.
+// faults is for how long a mix is disturbed, and how often.
+const faults, faultEvery = 3 * time.Second, 200 * time.Millisecond
+
+// run accepts all notifications through both nodes, while it calls disturb again
+// and again, waits until all have ended, and checks what must hold.
 func (m *mix) run(t *testing.T, disturb func(context.Context, *node)) {
 	t.Helper()
 	todo := make(chan int)
@@ -170,28 +173,39 @@ func (m *mix) run(t *testing.T, disturb func(context.Context, *node)) {
 			todo <- i
 		}
 	})
-	left := func() int {
-		var n int
-		err := m.nodes[0].store.Pool().QueryRow(t.Context(), `select (select $1 - count(*) from dispatcher.notifications)
-			+ (select count(*) from dispatcher.deliveries where not final)`, *mixedCount).Scan(&n)
-		if err != nil {
-			return -1 // a fault that was injected
+	began := time.Now()
+	next, moved, last := began, began, progress{}
+	for {
+		switch now := m.progress(t); {
+		case now.left == 0:
+			wg.Wait()
+			m.check(t)
+			return
+		case now != last:
+			last, moved = now, time.Now()
+		case time.Since(moved) > liveness:
+			t.Fatalf("%d are left and nothing moves: %s", now.left, m.left(t))
 		}
-		return n
-	}
-	began, next := time.Now(), time.Now()
-	for n := left(); n != 0; n = left() {
-		if time.Now().After(next) && time.Since(began) < 6*time.Second {
-			next = time.Now().Add(500 * time.Millisecond)
+		if time.Now().After(next) && time.Since(began) < faults {
+			next = time.Now().Add(faultEvery)
 			disturb(ctx, m.nodes[1])
-		}
-		if time.Since(began) > 75*time.Second {
-			t.Fatalf("%d are left: %s", n, m.left(t))
 		}
 		tick(t)
 	}
-	wg.Wait()
-	m.check(t)
+}
+
+// progress is how many have not ended, and how often anything has been decided.
+type progress struct{ left, turns int }
+
+func (m *mix) progress(t *testing.T) progress {
+	t.Helper()
+	var p progress
+	err := m.nodes[0].store.Pool().QueryRow(t.Context(), `select $1 - (select count(*) from dispatcher.notifications)
+		+ count(*) filter (where not final), coalesce(sum(turn), 0) from dispatcher.deliveries`, *mixedCount).Scan(&p.left, &p.turns)
+	if err != nil {
+		return progress{-1, 0} // a fault that was injected
+	}
+	return p
 }
 
 // left tells what has not ended.

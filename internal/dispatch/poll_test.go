@@ -43,10 +43,10 @@ func tells(status notify.Status) func(int, string) (channels.Receipt, channels.R
 	}
 }
 
-// ask lets it be time to ask.
+// ask lets it be time to ask, of messages that have just been sent.
 func (n *node) ask(t *testing.T) {
 	t.Helper()
-	n.exec(t, "update dispatcher.waits set ask_at = now() where ask_at is not null")
+	n.exec(t, "update dispatcher.waits set ask_at = now(), since = now() where ask_at is not null")
 }
 
 func TestALostCallbackIsAskedFor(t *testing.T) {

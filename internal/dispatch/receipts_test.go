@@ -515,10 +515,7 @@ func TestReceiptsOfManyMessagesAreAppliedTogether(t *testing.T) {
 	sms, email := newReported(notify.SMS, accepts), newScript(notify.Email, ok)
 	url, r := pgURL(t), registry(account(sms), account(email))
 	n, _ := start(t, url, r), start(t, url, r)
-	var ids []uuid.UUID
-	for range many {
-		ids = append(ids, n.accept(t, notification(both, until(notify.SMS, notify.UntilDelivered), step(notify.Email))))
-	}
+	ids := n.acceptAll(t, alike(many, both, until(notify.SMS, notify.UntilDelivered), step(notify.Email))...)
 	var all []store.Receipt
 	for i, ref := range sms.refs(t, many) {
 		last := notify.Read

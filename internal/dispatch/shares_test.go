@@ -10,9 +10,9 @@ import (
 
 func TestAFloodOfOneProjectDoesNotHoldUpAnother(t *testing.T) {
 	t.Parallel()
-	const flood, share = 2600, 2000
+	const flood, share = 400, 200
 	sms := newScript(notify.SMS, ok)
-	n := start(t, pgURL(t), limited(64, account(sms)), func(c *setup) { c.Hold = true })
+	n := start(t, pgURL(t), limited(64, account(sms)), func(c *setup) { c.Hold, c.QueueShare = true, share })
 	for range flood {
 		what := notification(both, step(notify.SMS))
 		what.Project = "flood"

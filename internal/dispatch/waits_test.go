@@ -87,13 +87,14 @@ func TestAnOpenBreaker(t *testing.T) {
 		t.Parallel()
 		sms := newScript(notify.SMS, ok)
 		n := single(t, account(sms))
-		until := time.Now().Add(2 * time.Second)
-		n.operate(t, "sms-main", store.ActionOpen, until)
+		n.operate(t, "sms-main", store.ActionOpen, time.Now().Add(time.Hour))
 		id := n.accept(t, notification(both, step(notify.SMS)))
 		r := n.waiting(t, id, notify.WaitBreakerOpen)
 		if w, d := r.Waits[0], r.Deliveries[0]; w.Scope != "sms-main" || d.Attempts != 0 || d.Calls != 0 || d.Status != notify.Waiting {
 			t.Errorf("wait %+v, delivery %+v", w, d)
 		}
+		until := time.Now().Add(500 * time.Millisecond)
+		n.operate(t, "sms-main", store.ActionOpen, until)
 		n.final(t, id)
 		if calls := sms.sent(); len(calls) != 1 || calls[0].at.Before(until) {
 			t.Errorf("calls %+v before %v", calls, until)
