@@ -53,9 +53,9 @@ func (w *world) gated(g resilience.ScopeGate) {
 // checkStart holds a call that starts against the rules.
 func (w *world) checkStart(c *call) {
 	w.checkRepeat(c)
+	w.checkFailover(c)
 	w.checkOrder(c)
-	p := c.d.provider()
-	for _, s := range p.scopesFor(c.d.n.narrow[c.d.step]) {
+	for _, s := range c.p.scopesFor(c.d.n.narrow[c.d.step]) {
 		w.checkQuiet(c, s.Name)
 	}
 	w.checkBreaker(c)
@@ -246,7 +246,7 @@ func (w *world) checkTrip(before resilience.ScopeRecord, c resilience.Transition
 			}
 		case resilience.None, resilience.Neutral:
 		}
-		if took := call.ended.Sub(call.started); took >= call.d.provider().breaker.SlowCall {
+		if took := call.ended.Sub(call.started); took >= call.p.breaker.SlowCall {
 			slow++
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/notification-dispatcher/dispatcher/internal/fallback"
@@ -39,13 +40,15 @@ type delivery struct {
 	claimed *node
 	claim   int // counts claims; the claim's id
 	calls   []*call
+
+	at      *provider   // it was last claimed for
+	refused []*provider // they turned it away just now
+	draws   [2]float64  // where it stands in what may go to each account
 }
 
 func (d *delivery) String() string {
 	return fmt.Sprintf("n%d.%d turn %d %s (%s)", d.n.id, d.step, d.turn, d.state.Status, d.because)
 }
-
-func (d *delivery) provider() *provider { return d.n.steps[d.step] }
 
 func (d *delivery) policy() fallback.Policy {
 	w, p := d.provider().w, d.provider()
@@ -133,7 +136,7 @@ func (w *world) begins(n *notification) {
 
 // start makes a step's delivery and its job.
 func (w *world) start(n *notification, step int) {
-	d := &delivery{n: n, step: step}
+	d := &delivery{n: n, step: step, draws: [2]float64{w.Float64(), w.Float64()}}
 	d.state = fallback.State{Status: notify.Queued, Ends: fallback.Ends(&n.Notification, step, now()), Expires: n.ExpiresAt}
 	n.deliveries[step] = d
 	w.enqueue(d)
@@ -159,11 +162,11 @@ func (w *world) fetch(d *delivery, turn int) {
 }
 
 // claimFor marks a delivery as being sent by a node, unless it has moved on.
-func (w *world) claimFor(d *delivery, turn int, n *node) bool {
+func (w *world) claimFor(d *delivery, turn int, n *node, p *provider) bool {
 	if d.turn != turn || d.final || d.claimed != nil || d.state.Stop != "" || !now().Before(d.state.Expires) {
 		return false
 	}
-	d.claimed, d.queued = n, false
+	d.claimed, d.queued, d.at = n, false, p
 	d.claim++
 	d.state.Status = notify.Sending
 	return true
@@ -175,7 +178,14 @@ func (w *world) record(d *delivery, turn int, f fallback.Decision) bool {
 		return false
 	}
 	before := d.state.Status
+	w.checkPassed(d, f, d.elsewhere())
 	d.turn++
+	if f.Pass {
+		w.stats.Passed++
+		d.refused = append(d.refused, d.at)
+	} else {
+		d.refused = nil
+	}
 	d.state, d.final, d.because, d.met = f.State, f.Final, f.Because, f.Met
 	d.claimed, d.worker, d.queued, d.wait = nil, nil, false, nil
 	switch {
@@ -202,7 +212,9 @@ func (w *world) waits(d *delivery, wait fallback.Wait) {
 	d.held = wait.Scope != "" && heldBy(wait.Reason)
 	if d.held {
 		wait.Due = d.state.Ends
-		w.held[wait.Scope] = append(w.held[wait.Scope], heldWait{d, d.turn})
+		for scope := range strings.SplitSeq(wait.Scope, anyOf) {
+			w.held[scope] = append(w.held[scope], heldWait{d, d.turn})
+		}
 		w.wakeHeldSoon()
 	}
 	d.wait = &wait
@@ -291,7 +303,7 @@ func (w *world) wakeHeld() {
 func (w *world) release(scope string) {
 	for _, n := range w.notes {
 		for _, d := range n.deliveries {
-			if d != nil && d.wait != nil && d.wait.Scope == scope && d.wait.Reason == notify.WaitAccountRejected && d.wait.Due.After(now()) {
+			if d != nil && d.wait != nil && among(d.wait.Scope, scope) && d.wait.Reason == notify.WaitAccountRejected && d.wait.Due.After(now()) {
 				d.wait.Due = now()
 				w.alarm(d, d.turn, now())
 			}
@@ -346,7 +358,7 @@ func (w *world) bury(dead *node) {
 				c := d.calls[len(d.calls)-1]
 				c.known = notify.Unknown
 				o := fallback.Outcome{Kind: notify.Unknown, Crashed: true, Scope: d.provider().account}
-				w.record(d, d.turn, fallback.Decide(d.state, d.policy(), o, by.clock()))
+				w.record(d, d.turn, fallback.Decide(d.state, d.policyAfter(), o, by.clock()))
 			case d.worker == dead && d.queued:
 				w.enqueue(d)
 			}

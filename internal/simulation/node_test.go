@@ -36,6 +36,7 @@ type node struct {
 type call struct {
 	d          *delivery
 	n          *node
+	p          *provider // the account
 	pass       *resilience.Pass
 	claim      int
 	scope      string // that has the breaker
@@ -53,6 +54,8 @@ type call struct {
 	heard   []notify.Status // every one of them
 	settled bool            // by receipts, before its answer
 	heeded  bool            // receipts of it have been applied
+
+	strayed, again bool // see [node.judge]
 }
 
 func (n *node) String() string { return fmt.Sprintf("node %d.%d", n.index, n.life) }
@@ -206,22 +209,30 @@ func (n *node) work(d *delivery, turn int) {
 		n.uncalled(d, turn, func() fallback.Decision { return fallback.Overdue(d.state, d.policy(), d.because, t) })
 		return
 	}
-	p, narrow := d.provider(), d.n.narrow[d.step]
-	c := &call{d: d, n: n, scope: p.breakerScope(narrow)}
-	c.aware = n.refreshed.After(w.shared.Record(c.scope).ChangedAt)
-	pass, denial := n.member.Admit(w.t.Context(), p.scopesFor(narrow), n.clock())
+	known, begun := n.refreshed, now()
+	to := n.admit(d)
 	switch {
-	case !n.alive:
+	case !n.alive || d.turn != turn || d.final:
+		if to.pass != nil && n.alive {
+			to.pass.Withdraw(w.t.Context(), n.clock())
+		}
 		return
-	case denial != nil:
+	case to.pass == nil:
 		w.stats.Refusals++
+		if begun.Equal(now()) { // else what the node knew may be another thing by now
+			w.checkWait(n, d, to)
+		}
 		n.uncalled(d, turn, func() fallback.Decision {
-			return fallback.Refuse(d.state, d.policy(), reasonOf(denial), denial.Scope, denial.Until, n.clock())
+			return fallback.Refuse(d.state, d.policy(), to.bar.Reason, to.bar.Scope, to.bar.Until, n.clock())
 		})
 		return
 	}
-	c.pass, c.admitted = pass, now()
-	if pass.Probe() {
+	c := &call{d: d, n: n, p: to.p, scope: to.p.breakerScope(d.n.narrow[d.step]), pass: to.pass, admitted: now()}
+	c.aware = known.After(w.shared.Record(c.scope).ChangedAt)
+	if begun.Equal(now()) {
+		n.judge(c)
+	}
+	if c.pass.Probe() {
 		r := w.shared.Record(c.scope)
 		c.generation, c.probe = r.Generation, r.Probes
 	}
@@ -258,7 +269,7 @@ func (n *node) claim(c *call, turn int) {
 	if !n.alive {
 		return
 	}
-	if !w.claimFor(d, turn, n) {
+	if !w.claimFor(d, turn, n, c.p) {
 		c.pass.Withdraw(w.t.Context(), n.clock())
 		if d.turn == turn && !d.final && d.claimed == nil && !now().Before(d.state.Expires) {
 			n.uncalled(d, turn, func() fallback.Decision { return fallback.Overdue(d.state, d.policy(), d.because, d.state.Expires) })
@@ -274,7 +285,7 @@ func (n *node) claim(c *call, turn int) {
 		n.settle(c, turn, answer{outcome: notify.NotAttempted})
 		return
 	}
-	limit := d.provider().timeout
+	limit := c.p.timeout
 	if !until.IsZero() {
 		limit = min(limit, until.Sub(n.clock()))
 	}
@@ -285,7 +296,7 @@ func (n *node) claim(c *call, turn int) {
 	if c.probe != 0 {
 		w.stats.Probes++
 	}
-	a := d.provider().call(n, d.n.narrow[d.step], limit)
+	a := c.p.call(n, d.n.narrow[d.step], limit)
 	w.logf("%s calls %s for n%d.%d: %s in %v, probe %d", n, c.scope, d.n.id, d.step, a.outcome, a.took, c.probe)
 	w.after(a.took, func() { c.ended = now() })
 	w.report(c, a)
@@ -297,7 +308,7 @@ func (n *node) claim(c *call, turn int) {
 
 // answered takes in what a call told.
 func (n *node) answered(c *call, turn int, a answer) {
-	w, p := n.w, c.d.provider()
+	w, p := n.w, c.p
 	if !n.alive {
 		return
 	}
@@ -331,22 +342,27 @@ func (n *node) settle(c *call, turn int, a answer) {
 	if !n.alive {
 		return
 	}
-	scope := d.provider().account
+	scope := c.p.account
 	if a.scope != "" {
 		scope += "/" + a.scope
 	}
 	o := fallback.Outcome{Kind: a.outcome, RetryAfter: a.retryAfter, Scope: scope}
-	if w.record(d, turn, fallback.Decide(d.state, d.policy(), o, n.clock())) {
+	decide := func() fallback.Decision {
+		f := fallback.Decide(d.state, d.policyAfter(), o, n.clock())
+		n.widen(d, &f)
+		return f
+	}
+	if w.record(d, turn, decide()) {
 		return
 	}
 	switch mine := d.claimed == n && d.claim == c.claim; {
 	case !d.final && mine:
-		w.record(d, d.turn, fallback.Decide(d.state, d.policy(), o, n.clock()))
+		w.record(d, d.turn, decide())
 	case a.outcome != notify.Accepted, !d.final && d.claimed != nil:
 	case d.final:
 		w.correct(d, fallback.Evidence{Status: notify.Sent})
 	case !notify.UntilAccepted.MetBy(d.state.Status):
-		w.record(d, d.turn, fallback.Decide(d.state, d.policy(), o, n.clock()))
+		w.record(d, d.turn, decide())
 	}
 }
 

@@ -37,6 +37,7 @@ type provider struct {
 	bounces bool                 // failures are told of, though no success
 	mood    map[string]behaviour // by scope that has a breaker
 	sick    int                  // a node whose calls fail whatever the provider does; -1 for none
+	second  *provider            // another account of the channel, to which calls fail over; nil for none
 }
 
 func (w *world) newProvider(i int) *provider {
@@ -64,7 +65,29 @@ func (w *world) newProvider(i int) *provider {
 	if w.oneIn(4) {
 		p.sick = w.IntN(4)
 	}
+	if !p.byHost && w.oneIn(2) {
+		p.second = p.another()
+	}
 	return p
+}
+
+// another is a second account of the channel, which fares by itself.
+func (p *provider) another() *provider {
+	second := *p
+	second.account, second.mood, second.sick = string(p.channel)+"-second", map[string]behaviour{}, -1
+	second.changeMood(second.account)
+	return &second
+}
+
+// accounts are all that there are.
+func (w *world) accounts() []*provider {
+	var out []*provider
+	for _, p := range w.providers {
+		if out = append(out, p); p.second != nil {
+			out = append(out, p.second)
+		}
+	}
+	return out
 }
 
 // breakerScope returns the scope whose breaker guards a call to the narrow scope.

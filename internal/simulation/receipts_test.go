@@ -11,7 +11,7 @@ import (
 // before the answer and long after it, more than once, in any order, and not all
 // that it says arrives. Of a call that it did not take it has nothing to tell.
 func (w *world) report(c *call, a answer) {
-	p := c.d.provider()
+	p := c.p
 	took := a.outcome == notify.Accepted || a.outcome == notify.Unknown && w.oneIn(2)
 	if !took || p.best == notify.Sent && !p.bounces {
 		return

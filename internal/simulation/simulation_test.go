@@ -42,6 +42,7 @@ func TestClusterKeepsItsPromises(t *testing.T) {
 		"429s": sum.Throttled, "unknown outcomes": sum.Unknown, "cancels": sum.Canceled, "lost answers": sum.Lost,
 		"fallbacks": sum.Fallbacks, "deliveries": sum.Delivered, "receipts": sum.Receipts, "receipts before the answer": sum.EarlyReceipts,
 		"lost receipts": sum.LostReceipts, "corrections": sum.Corrected, "superseded steps": sum.Superseded,
+		"failovers": sum.Failovers, "deliveries passed on": sum.Passed,
 	} {
 		if n < int(to-from)/20 {
 			t.Errorf("only %d %s in %d worlds: they show nothing", n, what, to-from)
@@ -68,4 +69,6 @@ func (s *stats) add(o stats) {
 	s.LostReceipts += o.LostReceipts
 	s.Corrected += o.Corrected
 	s.Superseded += o.Superseded
+	s.Failovers += o.Failovers
+	s.Passed += o.Passed
 }

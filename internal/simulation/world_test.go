@@ -50,6 +50,8 @@ type stats struct {
 	Events, Calls, Probes, Trips, Closings, Refusals, Crashes, Throttled, Unknown, Canceled, Lost, Fallbacks, Delivered int
 
 	Receipts, EarlyReceipts, LostReceipts, Corrected, Superseded int
+
+	Failovers, Passed int // calls through another account than the last one, and deliveries that one turned away
 }
 
 func newWorld(t *testing.T, seed uint64, traced bool) *world {
@@ -97,7 +99,7 @@ func (w *world) run() {
 	w.runUntil(end)
 	w.faulty = false
 	w.logf("all is repaired")
-	for _, p := range w.providers {
+	for _, p := range w.accounts() {
 		p.repair()
 	}
 	w.runUntil(end.Add(recoverFor))
@@ -185,7 +187,7 @@ func (w *world) breaks(rule, format string, args ...any) {
 	if !*verbose {
 		lines = lines[max(0, len(lines)-40):]
 	}
-	w.t.Fatalf("%s is broken at %.3f s in the world of seed %d (all of it: go test ./internal/simulation -run Cluster -seed %d -trace): %s\n%s",
+	w.t.Fatalf("%s is broken at %.3f s in the world of seed %d (all of it: go test ./internal/simulation -run Cluster -args -seed %d -trace): %s\n%s",
 		rule, now().Sub(w.begin).Seconds(), w.seed, w.seed, fmt.Sprintf(format, args...), strings.Join(lines, "\n"))
 }
 
@@ -224,7 +226,7 @@ func (w *world) cut() {
 
 // operate is an operator who forces or resets a breaker.
 func (w *world) operate() {
-	p := pick(w, w.providers...)
+	p := pick(w, w.accounts()...)
 	scope := p.breakerScope(pick(w, p.narrow...))
 	kind := w.IntN(3)
 	w.logf("operator does %d to %s", kind, scope)

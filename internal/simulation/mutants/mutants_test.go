@@ -112,6 +112,31 @@ var mutants = []mutant{
 		"		d.State.Status = e.Status\n		return d.settled(p, now), true\n",
 		"		d.State.Status = e.Status\n		return d.settled(p, now), s.Status == notify.Sending || taken(s.Status)\n", "I2",
 	},
+	{
+		"an account's repair is waited for although there is another", "fallback/decide.go",
+		"if p.Elsewhere {\n			return d.pass(because, notify.WaitAccountRejected, now)", "if false {\n			return d.pass(because, notify.WaitAccountRejected, now)", "I1",
+	},
+	{
+		"an open breaker is waited for although there is another account", "fallback/choose.go",
+		"	default:\n		return false\n	}\n	last :=", "	default:\n	}\n	last :=", "I1",
+	},
+	{
+		"an account that turned a delivery away gets it again", "fallback/choose.go",
+		"		case c.Refused:\n			continue\n", "", "I3",
+	},
+	{
+		"what an account may have taken is repeated through another", "fallback/choose.go",
+		"!c.Refused && (c.Bar.Reason == \"\" || a.waits(c, now))", "false && a.waits(c, now)", "I2",
+	},
+	{
+		"an unknown outcome is passed on whatever the policy", "fallback/decide.go",
+		"	case notify.Unknown:\n		return d.unknown(p, o, now)",
+		"	case notify.Unknown:\n		if p.Elsewhere {\n			return d.pass(because, notify.WaitBackoff, now)\n		}\n		return d.unknown(p, o, now)", "I2",
+	},
+	{
+		"a repeat is not marked as a possible duplicate", "fallback/next.go",
+		"	if !next.Final {\n		next.Repeats++\n	}\n", "", "I2",
+	},
 }
 
 // lives is how many worlds a mutant may live through.
