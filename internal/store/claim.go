@@ -42,6 +42,9 @@ type Claimed struct {
 const claimedContent = `case when pg_column_size(n.content) < 2000 or octet_length(n.content::text) <= 32768 then n.content end,
   case when pg_column_size(n.content) < 2000 or octet_length(n.content::text) <= 32768 then 0 else octet_length(n.content::text) end`
 
+// claimDeliveries names the ids twice, as every statement does that joins what it is
+// given with a big table: whichever side the planner begins with, an index leads to
+// the rows, and the whole is never read.
 const claimDeliveries = `
 update dispatcher.deliveries d
 set status = 'sending', claimed_by = $6, claim_id = k.claim, claimed_at = clock_timestamp(),
@@ -50,12 +53,13 @@ from (
   select unnest($1::uuid[]) as id, unnest($2::int2[]) as step, unnest($3::int2[]) as target, unnest($4::int4[]) as turn,
     unnest($5::text[]) as account, unnest($7::uuid[]) as claim
 ) k join dispatcher.notifications n on n.id = k.id
-where d.notification_id = k.id and d.step = k.step and d.target = k.target and d.turn = k.turn
-  and (d.claimed_by is null or d.claim_id = k.claim) and not d.final and d.stop is null and d.expires_at > clock_timestamp()
+where d.notification_id = any($1) and n.id = any($1)
+  and d.notification_id = k.id and d.step = k.step and d.target = k.target and d.turn = k.turn
+  and (d.claimed_by is null or d.claim_id = k.claim) and ` + notFinal + ` and d.stop is null and d.expires_at > clock_timestamp()
   and not exists (select from dispatcher.suppressions s
     where s.project = d.project and s.channel = d.channel and s.address = d.address
-      and (s.until is null or s.until > clock_timestamp()))
-  and not exists (select from dispatcher.cancel_requests r where r.notification_id = d.notification_id)
+      and (s.until is null or s.until > clock_timestamp()) offset 0) -- looked up for each
+  and not exists (select from dispatcher.cancel_requests r where r.notification_id = d.notification_id offset 0)
 returning ` + deliveryColumnsOfD + `, ` + claimedContent + `, n.mode, n.chain, n.recipient, '{}'::json, n.reference, n.metadata, n.trace,
   n.created_at, n.send_at`
 
@@ -64,7 +68,13 @@ select ` + deliveryColumnsOfD + `, ` + claimedContent + `, n.mode, n.chain, n.re
 from unnest($1::uuid[], $2::int2[], $3::int2[], $4::int4[], $6::uuid[]) as k (id, step, target, turn, claim)
 join dispatcher.deliveries d on d.notification_id = k.id and d.step = k.step and d.target = k.target and d.turn = k.turn
   and d.claimed_by = $5 and d.claim_id = k.claim
-join dispatcher.notifications n on n.id = d.notification_id`
+join dispatcher.notifications n on n.id = d.notification_id
+where d.notification_id = any($1)`
+
+// notFinal says that a delivery of the alias d has not ended, without the planner's
+// knowledge of how few have not: it would begin with those few, of which there may
+// be many by now.
+const notFinal = `case when d.final then false else true end`
 
 // Claim marks deliveries as being sent by node and returns those that may be: the
 // turn still holds, and nothing has claimed, ended, stopped, suppressed or
@@ -162,7 +172,7 @@ func queueClaims(b *pgx.Batch, node uuid.UUID, claims []Claim, durable bool, out
 		k.add(c.DeliveryID, c.Turn)
 		account, ids = append(account, c.Account), append(ids, c.ID)
 	}
-	settings := "select set_config('lock_timeout', $1, true)"
+	settings := "select set_config('lock_timeout', $1, true)" + planFlushQuery
 	if !durable {
 		settings += ", set_config('synchronous_commit', 'off', true)"
 	}

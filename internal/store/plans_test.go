@@ -55,6 +55,32 @@ func TestClaimAndRecordAreHotUpdates(t *testing.T) {
 	}
 }
 
+// The plan of a flush is made once for a connection, perhaps while a table has one
+// page only, and stays when it has grown.
+func TestAFlushGoesByIndexHoweverSmallTheTablesAre(t *testing.T) {
+	t.Parallel()
+	d := open(t)
+	d.accept(row())
+	d.exec("vacuum analyze dispatcher.notifications, dispatcher.deliveries, dispatcher.attempts, dispatcher.waits")
+	scans := func() int64 {
+		d.flushStats()
+		return d.count(`select sum(seq_scan) from pg_stat_user_tables
+			where schemaname = 'dispatcher' and relname in ('notifications', 'deliveries', 'attempts', 'waits')`)
+	}
+	before := scans()
+	a := row()
+	if _, _, err := d.Accept(t.Context(), []store.Acceptance{a}, now(), time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	claimed := d.claim(a.Starts[0].Delivery)
+	r := outcome(claimed, notify.ProviderUnavailable, store.After{Status: notify.Waiting, Attempts: 1})
+	r.Wait = waitOf(claimed.Delivery, notify.WaitBackoff, now())
+	d.record(r)
+	if after := scans(); after != before {
+		t.Errorf("%d tables were read from end to end", after-before)
+	}
+}
+
 // updates reads how many updates of deliveries there were, and how many of them
 // were HOT, once at least so many were reported.
 func (d *db) updates(least int64) (updated, hot int64) {
@@ -288,9 +314,19 @@ func TestNoStatementReadsABigTableFromEndToEnd(t *testing.T) {
 	if len(tr.seen) < 40 {
 		t.Errorf("only %d statements were seen", len(tr.seen))
 	}
+	// What was planned while there was next to nothing must do when there is much.
+	young := open(t)
+	young.accept(row(), row(waiting(notify.WaitScheduled, "", now().Add(time.Hour))), row(keyed("k")))
+	young.exec("analyze")
 	for sql, args := range tr.seen {
 		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
-			plain.explain(sql, args, mode)
+			plain.explain(sql, args, mode, "enable_seqscan", "enable_hashjoin", "enable_mergejoin")
+			plan := young.explain(sql, args, mode)
+			for _, match := range unbounded.FindAllStringSubmatch(plan, -1) {
+				if slices.Contains(big, match[1]) {
+					t.Errorf("%s of a young database reads all of %s:\n%s\n%s", mode, match[1], sql, plan)
+				}
+			}
 		}
 	}
 }
@@ -305,16 +341,19 @@ var whole = []string{"count(*), min(due)", "where $1 = '' or project = $1"}
 // index is bounded by clock_timestamp().
 var overdue = regexp.MustCompile(`Filter: .*\b(due|ask_at|look_at|tat|minute|expires_at)\)* <=? \(*clock_timestamp\(\)`)
 
+// unbounded finds walks along the whole of an index.
+var unbounded = regexp.MustCompile(`Index (?:Only )?Scan(?: Backward)? using \w+ on (\w+)[^\n]*\n *(?:->|Filter|$)`)
+
 // explain fails the test if the plan of a statement reads a big table from end
-// to end, or what is not due.
-func (d *db) explain(sql string, args []any, mode string) {
+// to end, or what is not due. allowed are settings to be turned on first.
+func (d *db) explain(sql string, args []any, mode string, allowed ...string) (plan string) {
 	d.t.Helper()
 	verb, _, _ := strings.Cut(strings.TrimSpace(strings.ToLower(sql)), " ")
 	verb, _, _ = strings.Cut(verb, "\n")
 	if verb != "select" && verb != "with" && verb != "insert" && verb != "update" && verb != "delete" {
-		return
+		return ""
 	}
-	plan := d.plan(sql, args, mode)
+	plan = d.plan(sql, args, mode, allowed...)
 	for _, match := range seqScan.FindAllStringSubmatch(plan, -1) {
 		all := slices.ContainsFunc(whole, func(part string) bool { return strings.Contains(sql, part) })
 		if slices.Contains(big, match[1]) && !all {
@@ -324,13 +363,19 @@ func (d *db) explain(sql string, args []any, mode string) {
 	if overdue.MatchString(plan) {
 		d.t.Errorf("%s reads what is not due:\n%s\n%s", mode, sql, plan)
 	}
+	return plan
 }
 
 // plan returns the plan of a statement: for its arguments, or for any.
-func (d *db) plan(sql string, args []any, mode string) string {
+func (d *db) plan(sql string, args []any, mode string, allowed ...string) string {
 	d.t.Helper()
 	var plan []string
 	err := pgx.BeginFunc(d.t.Context(), d.Pool(), func(tx pgx.Tx) error {
+		for _, name := range allowed {
+			if _, err := tx.Exec(d.t.Context(), "select set_config($1, 'on', true)", name); err != nil {
+				return err
+			}
+		}
 		explain := "explain (costs off) " + sql
 		if mode == "force_generic_plan" {
 			nulls := ""
