@@ -40,7 +40,7 @@ set scopes = string_to_array(k.scopes, ' '),
 from (select clock_timestamp() as now) c, lateral (
   select id, step, target, scopes, started < c.now - interval '1 second' as late
   from unnest($1::uuid[], $2::int2[], $3::int2[], $4::text[], $5::timestamptz[]) as k (id, step, target, scopes, started)) k
-where d.notification_id = k.id and d.step = k.step and d.target = k.target`
+where d.notification_id = any($1) and d.notification_id = k.id and d.step = k.step and d.target = k.target`
 
 const deleteEnqueued = "delete from dispatcher.enqueued where notification_id = any($1)"
 

@@ -314,18 +314,20 @@ func TestNoStatementReadsABigTableFromEndToEnd(t *testing.T) {
 	if len(tr.seen) < 40 {
 		t.Errorf("only %d statements were seen", len(tr.seen))
 	}
-	// What was planned while there was next to nothing must do when there is much.
 	young := open(t)
-	young.accept(row(), row(waiting(notify.WaitScheduled, "", now().Add(time.Hour))), row(keyed("k")))
+	for range 20 {
+		young.ended(time.Minute, time.Minute)
+	}
 	young.exec("analyze")
 	for sql, args := range tr.seen {
 		for _, mode := range []string{"force_custom_plan", "force_generic_plan"} {
-			plain.explain(sql, args, mode, "enable_seqscan", "enable_hashjoin", "enable_mergejoin")
-			plan := young.explain(sql, args, mode)
-			for _, match := range unbounded.FindAllStringSubmatch(plan, -1) {
-				if slices.Contains(big, match[1]) {
-					t.Errorf("%s of a young database reads all of %s:\n%s\n%s", mode, match[1], sql, plan)
-				}
+			plain.explain(sql, args, mode, "enable_seqscan")
+		}
+		// What is planned while next to nothing is there stays when there is much.
+		plan := young.plan(sql, args, "force_generic_plan")
+		for _, match := range unbounded.FindAllStringSubmatch(plan, -1) {
+			if slices.Contains([]string{"notifications", "deliveries", "attempts"}, match[1]) {
+				t.Errorf("planned in a young database, it reads all of %s:\n%s\n%s", match[1], sql, plan)
 			}
 		}
 	}
@@ -346,14 +348,9 @@ var unbounded = regexp.MustCompile(`Index (?:Only )?Scan(?: Backward)? using \w+
 
 // explain fails the test if the plan of a statement reads a big table from end
 // to end, or what is not due. allowed are settings to be turned on first.
-func (d *db) explain(sql string, args []any, mode string, allowed ...string) (plan string) {
+func (d *db) explain(sql string, args []any, mode string, allowed ...string) {
 	d.t.Helper()
-	verb, _, _ := strings.Cut(strings.TrimSpace(strings.ToLower(sql)), " ")
-	verb, _, _ = strings.Cut(verb, "\n")
-	if verb != "select" && verb != "with" && verb != "insert" && verb != "update" && verb != "delete" {
-		return ""
-	}
-	plan = d.plan(sql, args, mode, allowed...)
+	plan := d.plan(sql, args, mode, allowed...)
 	for _, match := range seqScan.FindAllStringSubmatch(plan, -1) {
 		all := slices.ContainsFunc(whole, func(part string) bool { return strings.Contains(sql, part) })
 		if slices.Contains(big, match[1]) && !all {
@@ -363,12 +360,18 @@ func (d *db) explain(sql string, args []any, mode string, allowed ...string) (pl
 	if overdue.MatchString(plan) {
 		d.t.Errorf("%s reads what is not due:\n%s\n%s", mode, sql, plan)
 	}
-	return plan
 }
 
-// plan returns the plan of a statement: for its arguments, or for any.
+// verbs begin the statements that have a plan.
+var verbs = regexp.MustCompile(`(?i)^\s*(select|with|insert|update|delete)\s`)
+
+// plan returns the plan of a statement, if it has one: for its arguments, or for
+// any.
 func (d *db) plan(sql string, args []any, mode string, allowed ...string) string {
 	d.t.Helper()
+	if !verbs.MatchString(sql) {
+		return ""
+	}
 	var plan []string
 	err := pgx.BeginFunc(d.t.Context(), d.Pool(), func(tx pgx.Tx) error {
 		for _, name := range allowed {

@@ -92,7 +92,8 @@ update dispatcher.deliveries d
 set turn = d.turn + 1, status = r.status, final = r.final, because = r.because, attempts = r.attempts, throttles = r.throttles,
   crashes = r.crashes, repeats = r.repeats, calls = d.calls - r.uncalled, finished_at = r.finished_at, job_id = null, claimed_by = null, claimed_at = null
 from r
-where d.notification_id = r.id and d.step = r.step and d.target = r.target and d.turn = r.turn and not d.final
+where d.notification_id = any($1)
+  and d.notification_id = r.id and d.step = r.step and d.target = r.target and d.turn = r.turn and ` + notFinal + `
   and (d.claimed_by is null or d.claim_id = r.claim)
 returning d.notification_id, d.step, d.target`
 
@@ -115,12 +116,13 @@ returning notification_id, step, target`
 const readAttemptIDs = `
 select a.notification_id, a.step, a.target, a.id
 from unnest($1::uuid[], $2::int2[], $3::int2[], $4::int4[]) as k (id, step, target, turn)
-join dispatcher.attempts a on a.notification_id = k.id and a.step = k.step and a.target = k.target and a.turn = k.turn`
+join dispatcher.attempts a on a.notification_id = k.id and a.step = k.step and a.target = k.target and a.turn = k.turn
+where a.notification_id = any($1)`
 
 const deleteWaits = `
 delete from dispatcher.waits w
 using unnest($1::uuid[], $2::int2[], $3::int2[], $4::int4[]) as k (id, step, target, turn)
-where w.notification_id = k.id and w.step = k.step and w.target = k.target and w.turn <= k.turn`
+where w.notification_id = any($1) and w.notification_id = k.id and w.step = k.step and w.target = k.target and w.turn <= k.turn`
 
 // Record writes results in one transaction. No two of them may name the same
 // delivery. A result whose turn is no longer the row's is [Late]: its attempt is
