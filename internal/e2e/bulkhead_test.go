@@ -129,7 +129,7 @@ func floodAndTrickle(t *testing.T, projects int, priority string) {
 }
 
 // wantPrompt checks that calls came soon after their notifications were accepted:
-// half of them within a second.
+// half of them within seconds, where a flood takes most of a minute.
 func (c *cluster) wantPrompt(t *testing.T, calls []sandbox.Message, want int) {
 	t.Helper()
 	rows, err := c.pool.Query(t.Context(), "select reference, created_at from dispatcher.notifications")
@@ -152,8 +152,8 @@ func (c *cluster) wantPrompt(t *testing.T, calls []sandbox.Message, want int) {
 	slices.Sort(took)
 	median := took[want/2]
 	t.Logf("from accepted to called: median %s, p99 %s", median, took[(want*99-1)/100])
-	if median > time.Second {
-		t.Errorf("half of the calls came later than %s", median)
+	if limit := 3 * time.Second; median > limit {
+		t.Errorf("half of the calls came later than %s, want %s", median, limit)
 	}
 }
 

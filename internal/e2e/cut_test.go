@@ -151,7 +151,7 @@ func TestANodeThatIsCutOffFromPostgresLeavesItsWorkAndComesBack(t *testing.T) {
 			}
 			t.Logf("buried after %.1f s with %d claims, back after %.1f s; %d calls from it after the cut, %d after its end; %s",
 				buried.Seconds(), len(left), back.Seconds(), during, after, outcomes(stories))
-			if early, late := test.after-2*time.Second, test.after+5*time.Second; buried < early || buried > late {
+			if early, late := test.after-2*time.Second, test.after+20*time.Second; buried < early || buried > late {
 				t.Errorf("it was taken for dead %s after the cut, want %s", buried, test.after)
 			}
 			if len(left) == 0 {

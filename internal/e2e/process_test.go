@@ -134,8 +134,8 @@ func (p *process) exit(t *testing.T, within time.Duration) int {
 	select {
 	case <-p.ended:
 		return p.cmd.ProcessState.ExitCode()
-	case <-time.After(within):
-		t.Fatalf("%s has not ended within %s", p, within)
+	case <-time.After(onBusy(within)):
+		t.Fatalf("%s has not ended within %s", p, onBusy(within))
 		return 0
 	}
 }
