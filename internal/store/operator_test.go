@@ -3,6 +3,7 @@ package store_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -204,7 +205,10 @@ func TestAResetLetsGoOfAllThatAGateHeld(t *testing.T) {
 	for range 4001 { // three portions
 		rows = append(rows, held("sms-main", notify.WaitThrottled))
 	}
-	d.accept(rows...)
+	// Without reading each again.
+	if _, errs, err := d.Accept(t.Context(), rows, at, time.Hour); err != nil || slices.ContainsFunc(errs, func(err error) bool { return err != nil }) {
+		t.Fatal(errs, err)
+	}
 	d.operate("sms-main", store.ActionReset, resilience.Override{Who: "ana"})
 	for where, want := range map[string]int64{
 		"scope = 'sms-main' and reason = 'throttled' and until < now() and due = $1": 4001,

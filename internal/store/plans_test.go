@@ -85,7 +85,7 @@ func TestAFlushGoesByIndexHoweverSmallTheTablesAre(t *testing.T) {
 // were HOT, once at least so many were reported.
 func (d *db) updates(least int64) (updated, hot int64) {
 	d.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); updated < least && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); updated < least && time.Now().Before(deadline); {
 		d.flushStats()
 		err := d.Pool().QueryRow(d.t.Context(), `select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables
 			where schemaname = 'dispatcher' and relname = 'deliveries'`).Scan(&updated, &hot)

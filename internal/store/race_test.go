@@ -270,7 +270,7 @@ func TestACancelStopsTheStepThatARecordIsJustStarting(t *testing.T) {
 // waitUntil evaluates a query until it is true.
 func waitUntil(d *db, what, sql string) {
 	d.t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for !one[bool](d, sql) {
 		if time.Now().After(deadline) {
 			d.t.Fatalf("not in time: %s", what)

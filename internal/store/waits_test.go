@@ -272,7 +272,7 @@ func TestTwoWakersMoveNothingTwice(t *testing.T) {
 	t.Parallel()
 	a := open(t)
 	nodes := []*db{a, openAt(t, a.url)}
-	const waits = 1000
+	const waits = 400
 	rows := make([]store.Acceptance, waits)
 	for i := range rows {
 		rows[i] = row(priority(notify.Priority(1+i%4)), waiting(notify.WaitBackoff, "", now().Add(past)))
