@@ -44,7 +44,7 @@ func TestWatchLooksAgainWithEachEvent(t *testing.T) {
 	}
 	began := time.Now()
 	run(t, s.env(), "watch", notificationID).want(t, 0, "=         delivered")
-	if took := time.Since(began); s.gets != 4 || took > 4*time.Second {
+	if took := time.Since(began); s.gets != 4 || took > 10*time.Second {
 		t.Errorf("asked %d times in %v, want 4 times with the events and not each 5 s", s.gets, took)
 	}
 }

@@ -214,9 +214,9 @@ func TestARowThatPanicsIsAProblemWithoutItsText(t *testing.T) {
 
 // numbered is a batch of lines, made while it is read.
 type numbered struct {
-	rows, next int
-	buf        bytes.Buffer
-	read       atomic.Int64
+	rows, size, next int
+	buf              bytes.Buffer
+	read             atomic.Int64
 }
 
 func (n *numbered) Read(p []byte) (int, error) {
@@ -224,7 +224,7 @@ func (n *numbered) Read(p []byte) (int, error) {
 		if n.next == n.rows {
 			return 0, io.EOF
 		}
-		fmt.Fprintf(&n.buf, `{"to":{"email":"u%d@example.com"},"content":{"title":"t","body":"%s"}}`+"\n", n.next, strings.Repeat("x", 2000))
+		fmt.Fprintf(&n.buf, `{"to":{"email":"u%d@example.com"},"content":{"title":"t","body":"%s"}}`+"\n", n.next, strings.Repeat("x", n.size))
 		n.next++
 	}
 	c, err := n.buf.Read(p)
@@ -232,8 +232,9 @@ func (n *numbered) Read(p []byte) (int, error) {
 	return c, err
 }
 
-// Ten thousand rows of 2 kB are 20 MB: they must not be in memory together.
+// Four thousand rows of 5 kB are 20 MB: they must not be in memory together.
 func TestALongBatchIsWorkedThroughInLittleMemory(t *testing.T) {
+	const rows = 4000
 	s, db := overPostgres(t)
 	acme := keyFor(t, db, "acme")
 	server := httptest.NewServer(s.api)
@@ -256,7 +257,7 @@ func TestALongBatchIsWorkedThroughInLittleMemory(t *testing.T) {
 			}
 		}
 	})
-	body := &numbered{rows: 10_000}
+	body := &numbered{rows: rows, size: 5000}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+batchPath, body)
 	if err != nil {
 		t.Fatal(err)
@@ -283,11 +284,11 @@ func TestALongBatchIsWorkedThroughInLittleMemory(t *testing.T) {
 		}
 		ids[r.ID] = true
 	}
-	if len(got) != 10_000 || len(ids) != 10_000 {
+	if len(got) != rows || len(ids) != rows {
 		t.Errorf("%d results with %d ids", len(got), len(ids))
 	}
 	used := int64(peak.Load()) - int64(before.HeapAlloc)
-	t.Logf("10,000 rows in %s, %.1f MiB of heap at most", took.Round(time.Millisecond), float64(used)/(1<<20))
+	t.Logf("%d rows in %s, %.1f MiB of heap at most", rows, took.Round(time.Millisecond), float64(used)/(1<<20))
 	if used > 20<<20 {
 		t.Errorf("%d bytes of heap", used)
 	}
@@ -295,7 +296,7 @@ func TestALongBatchIsWorkedThroughInLittleMemory(t *testing.T) {
 
 func TestABatchOfTooManyLinesIsAnsweredUpToThere(t *testing.T) {
 	s := newService(t)
-	rows := &numbered{rows: 10_001}
+	rows := &numbered{rows: 10_001, size: 1}
 	body, err := io.ReadAll(rows)
 	if err != nil {
 		t.Fatal(err)

@@ -84,7 +84,7 @@ func withEvents(t *testing.T, change ...func(*httpapi.Events)) *eventService {
 	var running sync.WaitGroup
 	running.Go(func() { e.hub.Run(ctx) })
 	e.server = httptest.NewUnstartedServer(nil)
-	e.server.Config = httpapi.NewServer(e.api, httpapi.Limits{Read: 200 * time.Millisecond, Write: 200 * time.Millisecond}, nil)
+	e.server.Config = httpapi.NewServer(e.api, httpapi.Limits{Read: time.Second, Write: time.Second}, nil)
 	e.server.Config.RegisterOnShutdown(e.hub.Close)
 	e.server.Start()
 	e.address = e.server.URL

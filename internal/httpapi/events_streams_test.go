@@ -74,7 +74,7 @@ func TestOpenStreamsDoNotHoldUpShutdown(t *testing.T) {
 	if err := e.server.Config.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if took := time.Since(began); took > time.Second {
+	if took := time.Since(began); took > 10*time.Second {
 		t.Errorf("it took %v", took)
 	}
 	for _, s := range open {
@@ -86,7 +86,7 @@ func TestOpenStreamsDoNotHoldUpShutdown(t *testing.T) {
 // everything.
 func TestAReaderThatDoesNotReadIsDropped(t *testing.T) {
 	t.Parallel()
-	e := withEvents(t, func(c *httpapi.Events) { c.WriteTimeout = 100 * time.Millisecond; c.MaxStreamsPerKey = 1 })
+	e := withEvents(t, func(c *httpapi.Events) { c.WriteTimeout = time.Second; c.MaxStreamsPerKey = 1 })
 	var d net.Dialer
 	conn, err := d.DialContext(t.Context(), "tcp", e.server.Listener.Addr().String())
 	if err != nil {

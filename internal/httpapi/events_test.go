@@ -42,7 +42,7 @@ func TestAStreamAndAPageTellTheSame(t *testing.T) {
 		t.Error(diff)
 	}
 	// The server's deadlines are long over.
-	none.beats(10)
+	none.beats(25)
 	for _, target := range []string{"/v1/events", "/v1/events?after=now"} {
 		if p := e.page(t, target, e.other); len(p.Items) != 0 || p.More {
 			t.Errorf("another project sees %+v", p)

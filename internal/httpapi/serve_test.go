@@ -60,7 +60,7 @@ func TestBodiesThatDoNotArrive(t *testing.T) {
 		code          string
 	}{
 		{"broken chunks", start + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", httpapi.Limits{}, 400, "bad_request"},
-		{"half a body", start + "Content-Length: 100\r\n\r\n{", httpapi.Limits{Read: 200 * time.Millisecond}, 408, "request_timeout"},
+		{"half a body", start + "Content-Length: 100\r\n\r\n{", httpapi.Limits{Read: time.Second}, 408, "request_timeout"},
 		{"too much by its length", start + "Content-Length: 9999999\r\n\r\n", httpapi.Limits{}, 413, "body_too_large"},
 		{"too much in chunks", start + "Transfer-Encoding: chunked\r\n\r\n200000\r\n" + strings.Repeat(" ", 0x200000), httpapi.Limits{}, 413, "body_too_large"},
 	}
