@@ -27,10 +27,11 @@ build: ## Build bin/dispatcher
 EXAMPLES := curl jq psql psycopg2
 
 # The tests of whole processes come last and alone: what they time out on should be the service, not the machine.
+# Vetting the packages once more, and what only debuggers read, would take longer than most of them.
 .PHONY: test
 test: ## Test everything, all but the process tests with the race detector
 	@scripts/need.sh test-postgres cc $(EXAMPLES)
-	$(WITHPG) go test -race -shuffle=on -timeout 15m $(shell go list $(PKG) | grep -v internal/e2e)
+	$(WITHPG) go test -race -vet=off -ldflags=-w -shuffle=on -timeout 15m $(shell go list $(PKG) | grep -v internal/e2e)
 	$(if $(filter ./...,$(PKG)),$(WITHPG) go test -shuffle=on -timeout 15m ./internal/e2e)
 
 .PHONY: test-processes
