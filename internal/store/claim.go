@@ -7,10 +7,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgtype/zeronull"
 
 	"github.com/notification-dispatcher/dispatcher/internal/notify"
 )
@@ -158,7 +159,7 @@ func queueClaimedBefore(b *pgx.Batch, node uuid.UUID, claims []Claim, out *[]Cla
 		ids = append(ids, c.ID)
 	}
 	b.Queue(claimedBefore, k.ids, k.step, k.target, k.turn, node, ids).Query(func(rows pgx.Rows) (err error) {
-		*out, err = pgx.AppendRows(make([]Claimed, 0, len(claims)), rows, scanClaimed) // which are large
+		*out, err = readClaimed(rows, len(claims))
 		return err
 	})
 }
@@ -178,7 +179,7 @@ func queueClaims(b *pgx.Batch, node uuid.UUID, claims []Claim, durable bool, out
 	}
 	b.Queue(settings, rowPatience.String())
 	b.Queue(claimDeliveries, k.ids, k.step, k.target, k.turn, account, node, ids).Query(func(rows pgx.Rows) (err error) {
-		*out, err = pgx.AppendRows(make([]Claimed, 0, len(claims)), rows, scanClaimed) // which are large
+		*out, err = readClaimed(rows, len(claims))
 		return err
 	})
 }
@@ -194,33 +195,28 @@ const deliveryColumnsOfD = `d.notification_id, d.step, d.target, d.targets, d.ro
   d.repeats, d.calls, d.job_id, d.started_at, d.ends_at, d.expires_at, d.claimed_by, d.claim_id, d.claimed_at, d.finished_at,
   d.pinned, d.provider, d.scopes`
 
-// deliveryRow receives the columns of [deliveryColumnsOfD].
+// deliveryRow receives the columns of [deliveryColumnsOfD], one row after another:
+// what is NULL becomes zero.
 type deliveryRow struct {
 	Delivery
-	address             []byte
-	because, stop, acct *string
-	pinned, provider    *string
-	job                 *int64
-	claimedBy, claimID  *uuid.UUID
-	claimedAt, finished *time.Time
+	address pgtype.DriverBytes
 }
 
 func (r *deliveryRow) fields() []any {
 	d := &r.Delivery
 	return []any{
-		&d.Notification, &d.Step, &d.Target, &d.Targets, &d.Round, &d.Turn, &d.Project, &d.Channel, &d.Priority,
-		&r.address, &d.Status, &d.Final, &r.because, &r.stop, &d.StartedWhy, &r.acct, &d.Attempts, &d.Throttles, &d.Crashes,
-		&d.Repeats, &d.Calls, &r.job, &d.StartedAt, &d.EndsAt, &d.ExpiresAt, &r.claimedBy, &r.claimID, &r.claimedAt, &r.finished,
-		&r.pinned, &r.provider, &d.Scopes,
+		&d.Notification, &d.Step, &d.Target, &d.Targets, &d.Round, &d.Turn, &d.Project, (*string)(&d.Channel), (*int16)(&d.Priority),
+		&r.address, (*string)(&d.Status), &d.Final, (*zeronull.Text)(&d.Because), (*zeronull.Text)(&d.Stop), &d.StartedWhy,
+		(*zeronull.Text)(&d.Account), &d.Attempts, &d.Throttles, &d.Crashes, &d.Repeats, &d.Calls, (*zeronull.Int8)(&d.JobID),
+		&d.StartedAt, &d.EndsAt, &d.ExpiresAt, (*zeronull.UUID)(&d.ClaimedBy), (*zeronull.UUID)(&d.ClaimID),
+		(*zeronull.Timestamptz)(&d.ClaimedAt), (*zeronull.Timestamptz)(&d.FinishedAt), (*zeronull.Text)(&d.Pinned),
+		(*zeronull.Text)(&d.Provider), &d.Scopes,
 	}
 }
 
 func (r *deliveryRow) delivery() Delivery {
 	d := r.Delivery
 	copy(d.Address[:], r.address)
-	d.Because, d.Stop, d.Account, d.Pinned = zero(r.because), zero(r.stop), zero(r.acct), zero(r.pinned)
-	d.Provider, d.ClaimID = zero(r.provider), zero(r.claimID)
-	d.JobID, d.ClaimedBy, d.ClaimedAt, d.FinishedAt = zero(r.job), zero(r.claimedBy), zero(r.claimedAt), zero(r.finished)
 	return d
 }
 
@@ -228,47 +224,52 @@ func (r *deliveryRow) delivery() Delivery {
 // deliveries' too.
 type notificationRow struct {
 	notify.Notification
-	chain, to, content, metadata []byte
-	reference, trace             *string
+	chain, to, content pgtype.DriverBytes
+	metadata           []byte
 }
 
 func (r *notificationRow) fields() []any {
 	n := &r.Notification
-	return []any{&n.Mode, &r.chain, &r.to, &r.content, &r.reference, &r.metadata, &r.trace, &n.CreatedAt, &n.SendAt}
+	return []any{
+		(*string)(&n.Mode), &r.chain, &r.to, &r.content, (*zeronull.Text)(&n.Reference), &r.metadata, (*zeronull.Text)(&n.Trace),
+		&n.CreatedAt, &n.SendAt,
+	}
 }
 
 func (r *notificationRow) notification() (notify.Notification, error) {
 	n := r.Notification
-	n.Reference, n.Trace, n.Metadata = zero(r.reference), zero(r.trace), r.metadata
-	for _, part := range []struct {
-		text []byte
-		into any
-	}{{r.chain, &n.Chain}, {r.to, &n.To}, {r.content, &n.Content}} {
-		if err := notify.Decode(part.text, part.into); err != nil {
-			return n, err
-		}
+	n.Metadata = r.metadata
+	err := notify.Decode(r.chain, &n.Chain)
+	if err == nil {
+		err = notify.Decode(r.to, &n.To)
 	}
-	return n, nil
+	if err == nil {
+		err = notify.Decode(r.content, &n.Content)
+	}
+	return n, err
 }
 
-func scanClaimed(row pgx.CollectableRow) (Claimed, error) {
+// readClaimed reads what was claimed, at most so many.
+func readClaimed(rows pgx.Rows, most int) ([]Claimed, error) {
+	out := make([]Claimed, 0, most) // which are large
 	var d deliveryRow
 	var n notificationRow
-	var content []byte
+	var content pgtype.DriverBytes
 	var size int
-	if err := row.Scan(append(append(d.fields(), &content, &size), n.fields()...)...); err != nil {
-		return Claimed{}, err
-	}
-	if size == 0 {
-		n.content = content
-	}
-	c := Claimed{Delivery: d.delivery(), ContentSize: size}
-	n.ID, n.Project, n.Priority, n.ExpiresAt = c.Delivery.Notification, c.Project, c.Priority, c.ExpiresAt
-	n.Round = int(c.Round)
-	if c.Notification, c.Invalid = n.notification(); c.Invalid != nil {
-		lengthen(&c.Notification, &c.Delivery)
-	}
-	return c, nil
+	_, err := pgx.ForEachRow(rows, append(append(d.fields(), &content, &size), n.fields()...), func() error {
+		if size == 0 {
+			n.content = content
+		}
+		out = append(out, Claimed{Delivery: d.delivery(), ContentSize: size})
+		c := &out[len(out)-1]
+		n.ID, n.Project, n.Priority, n.ExpiresAt = c.Delivery.Notification, c.Project, c.Priority, c.ExpiresAt
+		n.Round = int(c.Round)
+		if c.Notification, c.Invalid = n.notification(); c.Invalid != nil {
+			lengthen(&c.Notification, &c.Delivery)
+		}
+		return nil
+	})
+	return out, err
 }
 
 // lengthen makes the chain of a notification that could not be read long enough
