@@ -135,6 +135,9 @@ func printable(s string) bool {
 
 // connect returns a connection that nobody else uses, with the deadline of ctx.
 func (c *Client) connect(ctx context.Context, r *Request) (*conn, error) {
+	if err := ctx.Err(); err != nil { // nothing would stop a request on a kept connection in time
+		return nil, err
+	}
 	deadline, _ := ctx.Deadline() // the zero time is none
 	key := poolKey{r.Addr, r.TLS}
 	for cn := c.pool.get(key); cn != nil; cn = c.pool.get(key) {
