@@ -210,8 +210,7 @@ func (cn *conn) exchange(r *Request) (x channels.Exchange, reuse bool) {
 	var writing chan error
 	if cn.out.Len() <= inlineWrite {
 		if _, err := cn.stream.Write(cn.out.Bytes()); err != nil {
-			x.Err = err
-			return x, false
+			return cn.unwritten(err), false
 		}
 	} else {
 		writing = make(chan error, 1)
@@ -240,6 +239,18 @@ func (cn *conn) exchange(r *Request) (x channels.Exchange, reuse bool) {
 		x.Wrote = <-writing == nil
 	}
 	return x, false
+}
+
+// unwritten looks, on a connection that took only a part of the request, for an
+// answer that came before it broke: a server may refuse a request at sight of its
+// header and hang up, and one that accepted it so must not get it again.
+func (cn *conn) unwritten(err error) channels.Exchange {
+	x, _ := cn.answer()
+	if x.Status == 0 {
+		return channels.Exchange{Err: err}
+	}
+	x.Wrote = true
+	return x
 }
 
 // compose puts the request into the buffer.
