@@ -12,9 +12,8 @@ import (
 // flights gives out the places for calls, by channel, account and destination, so
 // that a provider that hangs ties up its own channel only, one slow destination only
 // a quarter of that, and nothing is claimed that its account cannot call yet. Who
-// finds none may wait in line for a moment. While more is
-// held for places than could be let go, what has just arrived and is no more
-// urgent than that gets none.
+// finds none may wait in line for a moment. While more is held for places than
+// could be let go, what has just arrived and is no more urgent than that gets none.
 type flights struct {
 	now func() time.Time
 
@@ -133,8 +132,8 @@ func (p *place) leave(called bool) {
 	p.flights.serve(p.channel, 1)
 }
 
-// overtakes returns which of the bounds is the scope for which something is held that a delivery which
-// arrives now must not get ahead of; empty if there is none.
+// overtakes returns that of the bounds' scopes for which something is held that a
+// delivery which arrives now must not get ahead of; empty if there is none.
 func (f *flights) overtakes(by bounds, p notify.Priority) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
