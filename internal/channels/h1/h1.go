@@ -141,7 +141,7 @@ func (c *Client) connect(ctx context.Context, r *Request) (*conn, error) {
 	deadline, _ := ctx.Deadline() // the zero time is none
 	key := poolKey{r.Addr, r.TLS}
 	for cn := c.pool.get(key); cn != nil; cn = c.pool.get(key) {
-		if cn.setDeadline(deadline) == nil && quiet(cn.raw) {
+		if cn.drained() && cn.setDeadline(deadline) == nil && quiet(cn.raw) {
 			return cn, nil
 		}
 		cn.close()
@@ -199,6 +199,18 @@ func (cn *conn) setDeadline(t time.Time) error { return cn.stream.SetDeadline(t)
 
 // abort ends what is going on.
 func (cn *conn) abort() { _ = cn.raw.SetDeadline(time.Unix(1, 0)) }
+
+// drained reports whether TLS holds nothing that it has read beyond the last
+// answer, such as the server's farewell: that is not in the socket any more, where
+// [quiet] looks. A read that may not touch the socket ends with no time left.
+func (cn *conn) drained() bool {
+	if cn.stream == cn.raw {
+		return true
+	}
+	cn.abort()
+	n, err := cn.stream.Read(make([]byte, 1))
+	return n == 0 && isTimeout(err)
+}
 
 // close does not wait for the other side, as the farewell of TLS would.
 func (cn *conn) close() { _ = cn.raw.Close() }
