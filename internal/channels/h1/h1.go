@@ -26,12 +26,10 @@ import (
 )
 
 const (
-	// maxAnswer is how much of an answer is read, its header included, in bytes.
-	// A connection on which more comes is closed.
+	// maxAnswer is how much of an answer is read, its header and the answers of the
+	// 1xx kind before it included, in bytes. A connection on which more comes is
+	// closed.
 	maxAnswer = 64 << 10
-	// maxInformational is how many answers of the 1xx kind may come before the
-	// one that counts.
-	maxInformational = 5
 	// handshakeLimit bounds the TLS handshake.
 	handshakeLimit = 10 * time.Second
 	// inlineWrite is the size up to which a request is written before the answer is
@@ -97,7 +95,9 @@ func (c *Client) Post(ctx context.Context, r *Request) (x channels.Exchange) {
 		if x.Err == nil {
 			return
 		}
-		x.ReceivedAt = time.Now()
+		if x.ReceivedAt.IsZero() {
+			x.ReceivedAt = time.Now()
+		}
 		// The connection's deadline is how a context's end reaches a call.
 		if err := ctx.Err(); err != nil && isTimeout(x.Err) {
 			x.Err = err
@@ -292,14 +292,11 @@ func (cn *conn) shrink() {
 func (cn *conn) answer() (x channels.Exchange, reuse bool) {
 	cn.limit.N = maxAnswer
 	var resp *http.Response
-	for range maxInformational + 1 {
+	for resp == nil || resp.StatusCode/100 == 1 && resp.StatusCode != http.StatusSwitchingProtocols {
 		var err error
 		if resp, err = http.ReadResponse(cn.in, nil); err != nil { //nolint:bodyclose // read to its end below, or closed with the connection
 			x.Err = err
 			return x, false
-		}
-		if resp.StatusCode >= 200 || resp.StatusCode == http.StatusSwitchingProtocols {
-			break
 		}
 	}
 	x.Status, x.Header, x.ReceivedAt = resp.StatusCode, resp.Header, time.Now()
