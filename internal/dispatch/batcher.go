@@ -32,7 +32,7 @@ type batcher[T, R any] struct {
 	// same, if not nil, names what no two items of one flush may share.
 	same func(T) any
 
-	in   chan request[T, R]
+	in   chan *request[T, R]
 	done chan struct{}
 	wg   *sync.WaitGroup
 }
@@ -49,7 +49,7 @@ type reply[R any] struct {
 
 // newBatcher readies b: what is handed in before start waits for it.
 func newBatcher[T, R any](b batcher[T, R]) *batcher[T, R] {
-	b.in, b.done, b.wg = make(chan request[T, R], b.max), make(chan struct{}), new(sync.WaitGroup)
+	b.in, b.done, b.wg = make(chan *request[T, R], b.max), make(chan struct{}), new(sync.WaitGroup)
 	return &b
 }
 
@@ -69,7 +69,7 @@ func (b *batcher[T, R]) wait() { <-b.done }
 // may be written all the same.
 func (b *batcher[T, R]) do(ctx context.Context, item T) (R, error) {
 	var none R
-	r := request[T, R]{item, make(chan reply[R], 1)}
+	r := &request[T, R]{item, make(chan reply[R], 1)}
 	select {
 	case b.in <- r:
 	case <-ctx.Done():
@@ -93,7 +93,7 @@ func (b *batcher[T, R]) do(ctx context.Context, item T) (R, error) {
 }
 
 func (b *batcher[T, R]) run(ctx context.Context) {
-	var held []request[T, R]
+	var held []*request[T, R]
 	for last := 0; ; {
 		batch := held
 		if len(batch) == 0 {
@@ -117,7 +117,7 @@ func (b *batcher[T, R]) run(ctx context.Context) {
 }
 
 // gather adds what else waits to batch, and what comes while it lingers.
-func (b *batcher[T, R]) gather(ctx context.Context, batch []request[T, R], linger bool) []request[T, R] {
+func (b *batcher[T, R]) gather(ctx context.Context, batch []*request[T, R], linger bool) []*request[T, R] {
 	var late <-chan time.Time
 	if linger && b.linger > 0 && ctx.Err() == nil {
 		timer := time.NewTimer(b.linger)
@@ -145,11 +145,12 @@ func (b *batcher[T, R]) gather(ctx context.Context, batch []request[T, R], linge
 }
 
 // part holds back items that name the same thing as an earlier one.
-func (b *batcher[T, R]) part(batch []request[T, R]) (now, later []request[T, R]) {
+func (b *batcher[T, R]) part(batch []*request[T, R]) (now, later []*request[T, R]) {
 	if b.same == nil {
 		return batch, nil
 	}
 	seen := make(map[any]bool, len(batch))
+	now = make([]*request[T, R], 0, len(batch))
 	for _, r := range batch {
 		if k := b.same(r.item); seen[k] {
 			later = append(later, r)
@@ -162,7 +163,7 @@ func (b *batcher[T, R]) part(batch []request[T, R]) (now, later []request[T, R])
 }
 
 // write flushes batch and replies to every request of it.
-func (b *batcher[T, R]) write(ctx context.Context, batch []request[T, R]) {
+func (b *batcher[T, R]) write(ctx context.Context, batch []*request[T, R]) {
 	items := make([]T, len(batch))
 	for i, r := range batch {
 		items[i] = r.item
