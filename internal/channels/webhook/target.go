@@ -76,9 +76,11 @@ func parseEndpoint(raw string) (endpoint, *channels.CheckError) {
 		return bad("must name a host by its full name or address")
 	}
 	e.host = strings.TrimSuffix(host, ".")
-	e.addr = net.JoinHostPort(host, strconv.Itoa(int(e.port)))
-	if e.authority = e.addr; u.Port() == "" {
-		e.authority = strings.TrimSuffix(e.addr, ":"+strconv.Itoa(int(e.port)))
+	port := strconv.Itoa(int(e.port))
+	e.addr = net.JoinHostPort(host, port)
+	name, _, _ := strings.Cut(host, "%") // an address's zone means nothing to the other side
+	if e.authority = net.JoinHostPort(name, port); u.Port() == "" {
+		e.authority = strings.TrimSuffix(e.authority, ":"+port)
 	}
 	return e, nil
 }
