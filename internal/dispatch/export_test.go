@@ -38,6 +38,10 @@ func losing[T, R any](flush func(context.Context, []T) ([]R, error), what string
 // Queue is the job queue that New gave the store.
 func (d *Dispatcher) Queue() store.Queue { return d.queue }
 
+// Asking reports whether a provider is being asked what became of a message, or
+// its answer is being written.
+func (d *Dispatcher) Asking() bool { return d.lookups.free() < maxLookups }
+
 // Sweep looks at every delivery now.
 func (d *Dispatcher) Sweep(ctx context.Context) error { return d.sweep(ctx) }
 

@@ -11,8 +11,11 @@ import (
 func TestAFloodOfOneProjectDoesNotHoldUpAnother(t *testing.T) {
 	t.Parallel()
 	const flood, share = 400, 200
-	sms := newScript(notify.SMS, ok)
-	n := start(t, pgURL(t), limited(64, account(sms)), func(c *setup) { c.Hold, c.QueueShare = true, share })
+	sms := newScript(notify.SMS, func(int, *channels.Message) channels.Result {
+		time.Sleep(20 * time.Millisecond) //nolint:forbidigo // the flood takes a second
+		return channels.Ok("id")
+	})
+	n := start(t, pgURL(t), limited(8, account(sms)), func(c *setup) { c.Hold, c.QueueShare = true, share })
 	for range flood {
 		what := notification(both, step(notify.SMS))
 		what.Project = "flood"
