@@ -23,7 +23,7 @@ func TestWhatABrokenAnswerAskedForCountsFromItsHeader(t *testing.T) {
 					if r, err := http.ReadRequest(bufio.NewReader(far)); err == nil {
 						_, _ = io.Copy(io.Discard, r.Body)
 						_, _ = io.WriteString(far, "HTTP/1.1 503 Busy\r\nRetry-After: 5\r\nContent-Length: 9\r\n\r\n")
-						time.Sleep(3 * time.Second)
+						time.Sleep(3 * time.Second) //nolint:forbidigo // the time of the bubble
 					}
 				}()
 				return near, nil

@@ -38,7 +38,7 @@ func (h *held) release() {
 func TestWhatTLSHasReadAheadIsSeenBeforeAConnectionIsUsedAgain(t *testing.T) {
 	t.Parallel()
 	srv := httptest.NewTLSServer(http.NotFoundHandler())
-	defer srv.Close()
+	t.Cleanup(srv.Close)
 	const other = "HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n"
 	for name, tt := range map[string]struct {
 		follow      func(*tls.Conn)
@@ -53,7 +53,7 @@ func TestWhatTLSHasReadAheadIsSeenBeforeAConnectionIsUsedAgain(t *testing.T) {
 			t.Parallel()
 			addr, connections := serve(t, func(raw net.Conn) {
 				h := &held{Conn: raw}
-				c := tls.Server(h, &tls.Config{Certificates: srv.TLS.Certificates}) //nolint:gosec // a test's
+				c := tls.Server(h, &tls.Config{Certificates: srv.TLS.Certificates})
 				in := bufio.NewReader(c)
 				for {
 					r, err := http.ReadRequest(in)
