@@ -20,11 +20,14 @@ type flights struct {
 	mu    sync.Mutex
 	lanes map[string]*lane // by scope
 	lines map[notify.Channel]line
+	// last is, by channel, the project that was given the last place in line.
+	last map[notify.Channel]string
 }
 
 // flight is what asks for a place.
 type flight struct {
 	channel   notify.Channel
+	project   string
 	bounds    bounds
 	priority  notify.Priority
 	heldSince time.Time // zero for one that has just arrived
@@ -41,7 +44,7 @@ type place struct {
 }
 
 func newFlights(now func() time.Time) *flights {
-	return &flights{now: now, lanes: map[string]*lane{}, lines: map[notify.Channel]line{}}
+	return &flights{now: now, lanes: map[string]*lane{}, lines: map[notify.Channel]line{}, last: map[notify.Channel]string{}}
 }
 
 // channelScope is the scope of what holds a whole channel: a pause, or too many
@@ -236,25 +239,20 @@ func (a *flight) begin(now time.Time) {
 	}
 }
 
-// serve gives at most n places to those in a channel's line, the first ones first.
+// serve gives at most n places to those in a channel's line.
 func (f *flights) serve(c notify.Channel, n int) {
-	line, now := f.lines[c], f.now()
-	for i := 0; i < len(line) && n > 0; {
-		w := line[i]
-		full := w.flight.full()
-		switch {
-		case full == nil:
-			line = line.remove(i)
-			w.begin(now)
-			w.answer <- true
-			n--
-		case full == w.lanes[0] && full.calls >= full.places:
-			n = 0 // the channel has no place for anybody
-		default:
-			i++
+	now := f.now()
+	for ; n > 0; n-- {
+		i := f.lines[c].next(f.last[c])
+		if i < 0 {
+			return
 		}
+		w := f.lines[c][i]
+		f.lines[c] = f.lines[c].remove(i)
+		f.last[c] = w.project
+		w.begin(now)
+		w.answer <- true
 	}
-	f.lines[c] = line
 }
 
 // yield sends the last one in line away that waits for a lane and is less urgent

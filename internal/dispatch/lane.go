@@ -103,6 +103,32 @@ type waiter struct {
 // then whoever has waited longest.
 type line []*waiter
 
+// next returns who is to have the next place, -1 for nobody: the first for whom
+// there is one, unless that is of the project that had the last place and another
+// project's is as urgent. However long what one project floods a channel with has
+// waited, the others do not wait for all of it.
+func (l line) next(last string) int {
+	first := -1
+	for i, w := range l {
+		if first >= 0 && w.priority != l[first].priority {
+			break
+		}
+		if first >= 0 && w.project == last {
+			continue
+		}
+		switch full := w.flight.full(); {
+		case full == w.lanes[0] && full.calls >= full.places:
+			return first // the channel has no place for anybody
+		case full != nil:
+		case w.project != last:
+			return i
+		case first < 0:
+			first = i
+		}
+	}
+	return first
+}
+
 func (l line) insert(w *waiter) line {
 	at, _ := slices.BinarySearchFunc(l, w, func(a, b *waiter) int {
 		if a.priority != b.priority {

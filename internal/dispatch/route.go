@@ -159,7 +159,7 @@ func (c *choice) ask(ctx context.Context, i int) (w route) {
 	scopes := scopesFor(a.Provider.Info().Provider, c.item.Scopes)
 	w = route{account: a}
 	place, full := d.flights.take(ctx, flight{
-		channel: c.envelope.Channel, bounds: boundsOf(c.channel, a, scopes), priority: c.envelope.Priority,
+		channel: c.envelope.Channel, project: c.envelope.Project, bounds: boundsOf(c.channel, a, scopes), priority: c.envelope.Priority,
 		heldSince: c.item.HeldSince(),
 	})
 	c.now = d.cfg.Now() // it may have stood in line
