@@ -36,7 +36,7 @@ func (s *Store) Accept(ctx context.Context, rows []Acceptance, now time.Time, ke
 	out, errs = make([]Accepted, len(rows)), make([]error, len(rows))
 	once := func(wary, again bool) error {
 		clear(errs)
-		return s.inFlush(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		return s.inFlush(ctx, keptPlan, func(ctx context.Context, tx pgx.Tx) error {
 			insert := insertKeys
 			if wary { // what is waited for now is a rival's commit
 				insert = insertUnseenKeys
@@ -106,12 +106,12 @@ on conflict (project, route, key) do nothing
 returning project, route, key`
 
 // The same without those that can be seen, which somebody may be about to change
-// or delete.
+// or delete. The offset keeps the planner from looking for all at once.
 const insertUnseenKeys = `
 insert into dispatcher.idempotency_keys (project, route, key, fingerprint, notification_id, answer, expires_at)
 select * from unnest($1::text[], $2::text[], $3::text[], $4::bytea[], $5::uuid[], $6::bytea[], $7::timestamptz[])
   as w (project, route, key, fingerprint, notification_id, answer, expires_at)
-where not exists (select from dispatcher.idempotency_keys k where k.project = w.project and k.route = w.route and k.key = w.key)
+where not exists (select from dispatcher.idempotency_keys k where k.project = w.project and k.route = w.route and k.key = w.key offset 0)
 order by 1, 2, 3
 on conflict (project, route, key) do nothing
 returning project, route, key`
@@ -136,7 +136,8 @@ returning k.project, k.route, k.key`
 const readKeys = `
 select k.project, k.route, k.key, k.fingerprint, k.notification_id, k.answer, k.expires_at <= $4
 from unnest($1::text[], $2::text[], $3::text[]) as w (project, route, key)
-join dispatcher.idempotency_keys k using (project, route, key)`
+cross join lateral (
+  select * from dispatcher.idempotency_keys k where k.project = w.project and k.route = w.route and k.key = w.key offset 0) k`
 
 type keyName struct{ project, route, key string }
 

@@ -27,7 +27,7 @@ func (s *Store) ApplyCancelRequests(ctx context.Context, limit int, now time.Tim
 	for len(errs) < maxCancelFailures && done+len(errs) < limit {
 		found, ours := false, last
 		// A row that somebody else has locked is waited for a moment only.
-		err := s.inFlush(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		err := s.inFlush(ctx, freshPlan, func(ctx context.Context, tx pgx.Tx) error {
 			var id uuid.UUID
 			var project string
 			err := tx.QueryRow(ctx, takeCancelRequest, last).Scan(&ours, &id, &project)

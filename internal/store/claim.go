@@ -43,10 +43,12 @@ type Claimed struct {
 const claimedContent = `case when pg_column_size(n.content) < 2000 or octet_length(n.content::text) <= 32768 then n.content end,
   case when pg_column_size(n.content) < 2000 or octet_length(n.content::text) <= 32768 then 0 else octet_length(n.content::text) end`
 
-// claimDeliveries names the ids twice, as every statement does that joins what it is
-// given with a big table: whichever side the planner begins with, an index leads to
-// the rows, and the whole is never read.
-const claimDeliveries = `
+const (
+	claimFew  = claimHead + "d.notification_id = any($1) and n.id = any($1) and " + claimTail
+	claimMany = claimHead + claimTail
+)
+
+const claimHead = `
 update dispatcher.deliveries d
 set status = 'sending', claimed_by = $6, claim_id = k.claim, claimed_at = clock_timestamp(),
   account = k.account, calls = case when d.claim_id = k.claim then calls else least(calls + 1, 32767) end
@@ -54,9 +56,10 @@ from (
   select unnest($1::uuid[]) as id, unnest($2::int2[]) as step, unnest($3::int2[]) as target, unnest($4::int4[]) as turn,
     unnest($5::text[]) as account, unnest($7::uuid[]) as claim
 ) k join dispatcher.notifications n on n.id = k.id
-where d.notification_id = any($1) and n.id = any($1)
-  and d.notification_id = k.id and d.step = k.step and d.target = k.target and d.turn = k.turn
-  and (d.claimed_by is null or d.claim_id = k.claim) and ` + notFinal + ` and d.stop is null and d.expires_at > clock_timestamp()
+where `
+
+const claimTail = `d.notification_id = k.id and d.step = k.step and d.target = k.target and d.turn = k.turn
+  and (d.claimed_by is null or d.claim_id = k.claim) and not d.final and d.stop is null and d.expires_at > clock_timestamp()
   and not exists (select from dispatcher.suppressions s
     where s.project = d.project and s.channel = d.channel and s.address = d.address
       and (s.until is null or s.until > clock_timestamp()) offset 0) -- looked up for each
@@ -71,11 +74,6 @@ join dispatcher.deliveries d on d.notification_id = k.id and d.step = k.step and
   and d.claimed_by = $5 and d.claim_id = k.claim
 join dispatcher.notifications n on n.id = d.notification_id
 where d.notification_id = any($1)`
-
-// notFinal says that a delivery of the alias d has not ended, without the planner's
-// knowledge of how few have not: it would begin with those few, of which there may
-// be many by now.
-const notFinal = `case when d.final then false else true end`
 
 // Claim marks deliveries as being sent by node and returns those that may be: the
 // turn still holds, and nothing has claimed, ended, stopped, suppressed or
@@ -112,7 +110,7 @@ func (s *Store) claimAll(ctx context.Context, node uuid.UUID, claims []Claim, du
 
 // claimFree is Claim of what nobody else has locked.
 func (s *Store) claimFree(ctx context.Context, node uuid.UUID, claims []Claim, durable bool) (claimed []Claimed, locked []DeliveryID, err error) {
-	err = s.inFlush(ctx, func(ctx context.Context, tx pgx.Tx) error {
+	err = s.inFlush(ctx, freshPlan, func(ctx context.Context, tx pgx.Tx) error {
 		var k keys
 		for _, c := range claims {
 			k.add(c.DeliveryID, c.Turn)
@@ -173,12 +171,16 @@ func queueClaims(b *pgx.Batch, node uuid.UUID, claims []Claim, durable bool, out
 		k.add(c.DeliveryID, c.Turn)
 		account, ids = append(account, c.Account), append(ids, c.ID)
 	}
-	settings := "select set_config('lock_timeout', $1, true)" + planFlushQuery
+	plan, claim := freshPlan, claimMany
+	if fewRows(len(claims)) {
+		plan, claim = keptPlan, claimFew
+	}
+	settings := "select set_config('lock_timeout', $1, true)" + plan.asQuery()
 	if !durable {
 		settings += ", set_config('synchronous_commit', 'off', true)"
 	}
 	b.Queue(settings, rowPatience.String())
-	b.Queue(claimDeliveries, k.ids, k.step, k.target, k.turn, account, node, ids).Query(func(rows pgx.Rows) (err error) {
+	b.Queue(claim, k.ids, k.step, k.target, k.turn, account, node, ids).Query(func(rows pgx.Rows) (err error) {
 		*out, err = readClaimed(rows, len(claims))
 		return err
 	})

@@ -49,7 +49,11 @@ func queueUpdates(b *pgx.Batch, results []Result) {
 		order[i] = &results[i]
 	}
 	slices.SortFunc(order, func(a, b *Result) int { return compareIDs(a.DeliveryID, b.DeliveryID) })
-	b.Queue(updateDeliveries,
+	sql := updateMany
+	if fewRows(len(results)) {
+		sql = updateFew
+	}
+	b.Queue(sql,
 		column(order, func(r *Result) uuid.UUID { return r.Notification }),
 		column(order, func(r *Result) int16 { return r.Step }),
 		column(order, func(r *Result) int16 { return r.Target }),
@@ -115,5 +119,9 @@ func queueWaitDeletes(b *pgx.Batch, results []*Result) {
 	for _, r := range results {
 		k.add(r.DeliveryID, r.Turn)
 	}
-	b.Queue(deleteWaits, k.ids, k.step, k.target, k.turn)
+	sql := deleteWaitsMany
+	if fewRows(len(results)) {
+		sql = deleteWaitsFew
+	}
+	b.Queue(sql, k.ids, k.step, k.target, k.turn)
 }

@@ -40,7 +40,7 @@ set scopes = string_to_array(k.scopes, ' '),
 from (select clock_timestamp() as now) c, lateral (
   select id, step, target, scopes, started < c.now - interval '1 second' as late
   from unnest($1::uuid[], $2::int2[], $3::int2[], $4::text[], $5::timestamptz[]) as k (id, step, target, scopes, started)) k
-where d.notification_id = any($1) and d.notification_id = k.id and d.step = k.step and d.target = k.target`
+where d.notification_id = k.id and d.step = k.step and d.target = k.target`
 
 const deleteEnqueued = "delete from dispatcher.enqueued where notification_id = any($1)"
 
@@ -57,7 +57,7 @@ func (s *Store) Announce(ctx context.Context, limit int, now time.Time, scopes f
 	}
 	var out []notify.Priority
 	err := s.yielding(func(wary bool) error {
-		return s.inFlush(ctx, func(ctx context.Context, tx pgx.Tx) (err error) {
+		return s.inFlush(ctx, freshPlan, func(ctx context.Context, tx pgx.Tx) (err error) {
 			out, err = announce(ctx, tx, limit, wary, now, scopes)
 			return err
 		})

@@ -284,8 +284,7 @@ func deadItems(ctx context.Context, q queryer, node uuid.UUID) ([]Item, map[int6
 const readByKeys = `
 select ` + deliveryColumnsOfD + `
 from unnest($1::uuid[], $2::int2[], $3::int2[], $4::int4[]) as k (id, step, target, turn)
-join dispatcher.deliveries d on d.notification_id = k.id and d.step = k.step and d.target = k.target and d.turn = k.turn
-where d.notification_id = any($1)`
+join dispatcher.deliveries d on d.notification_id = k.id and d.step = k.step and d.target = k.target and d.turn = k.turn`
 
 // readByItems reads the deliveries that items name, where the turn still holds,
 // under the lock that a clause asks for.

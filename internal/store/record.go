@@ -80,7 +80,12 @@ type Joined struct {
 // flush, what comes next. touched are those that this flush changed.
 type Joiner func(r Record, touched []DeliveryID) Joined
 
-const updateDeliveries = `
+const (
+	updateFew  = updateHead + "d.notification_id = any($1) and " + updateTail
+	updateMany = updateHead + updateTail
+)
+
+const updateHead = `
 with r as (
   select unnest($1::uuid[]) as id, unnest($2::int2[]) as step, unnest($3::int2[]) as target, unnest($4::int4[]) as turn,
     unnest($5::text[]) as status, unnest($6::bool[]) as final, unnest($7::text[]) as because,
@@ -92,8 +97,9 @@ update dispatcher.deliveries d
 set turn = d.turn + 1, status = r.status, final = r.final, because = r.because, attempts = r.attempts, throttles = r.throttles,
   crashes = r.crashes, repeats = r.repeats, calls = d.calls - r.uncalled, finished_at = r.finished_at, job_id = null, claimed_by = null, claimed_at = null
 from r
-where d.notification_id = any($1)
-  and d.notification_id = r.id and d.step = r.step and d.target = r.target and d.turn = r.turn and ` + notFinal + `
+where `
+
+const updateTail = `d.notification_id = r.id and d.step = r.step and d.target = r.target and d.turn = r.turn and not d.final
   and (d.claimed_by is null or d.claim_id = r.claim)
 returning d.notification_id, d.step, d.target`
 
@@ -119,10 +125,13 @@ from unnest($1::uuid[], $2::int2[], $3::int2[], $4::int4[]) as k (id, step, targ
 join dispatcher.attempts a on a.notification_id = k.id and a.step = k.step and a.target = k.target and a.turn = k.turn
 where a.notification_id = any($1)`
 
-const deleteWaits = `
+const (
+	deleteWaitsFew  = deleteWaitsMany + " and w.notification_id = any($1)"
+	deleteWaitsMany = `
 delete from dispatcher.waits w
 using unnest($1::uuid[], $2::int2[], $3::int2[], $4::int4[]) as k (id, step, target, turn)
-where w.notification_id = any($1) and w.notification_id = k.id and w.step = k.step and w.target = k.target and w.turn <= k.turn`
+where w.notification_id = k.id and w.step = k.step and w.target = k.target and w.turn <= k.turn`
+)
 
 // Record writes results in one transaction. No two of them may name the same
 // delivery. A result whose turn is no longer the row's is [Late]: its attempt is
@@ -138,7 +147,7 @@ func (s *Store) Record(ctx context.Context, results []Result, join Joiner) ([]Fa
 	err := s.yielding(func(wary bool) error {
 		clear(fates)
 		changes = nil
-		return s.inFlush(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		return s.inFlush(ctx, planFor(len(results)), func(ctx context.Context, tx pgx.Tx) error {
 			if wary {
 				return s.recordFree(ctx, tx, results, fates, join, &changes)
 			}

@@ -51,6 +51,14 @@ type Options struct {
 	SuppressionsChanged func([]SuppressionChange)
 }
 
+// planning keeps every statement on its indexes, whatever the server's settings are.
+// Each reads the few rows that it names, however many others there are; but one that
+// was planned while a table was small would rather read all of it, and go on doing
+// so while the table grows, so no plan is kept but those of small flushes. A page
+// out of order costs what it does on a disk that does not turn. And nothing here is
+// worth to be compiled.
+var planning = map[string]string{"plan_cache_mode": "force_custom_plan", "random_page_cost": "1.1", "jit": "off"}
+
 // Open connects to a database. It does not wait for it to answer: a service must
 // start while its database is away. The caller closes the store.
 func Open(ctx context.Context, databaseURL string, o Options) (*Store, error) {
@@ -78,6 +86,11 @@ func Open(ctx context.Context, databaseURL string, o Options) (*Store, error) {
 	params["tcp_user_timeout"] = "25000"
 	// Whoever meets a stranger's row lock gives up; flushes do so sooner.
 	params["lock_timeout"] = strconv.FormatInt(otherPatience.Milliseconds(), 10)
+	for name, value := range planning {
+		if params[name] == "" {
+			params[name] = value
+		}
+	}
 	cfg.ConnConfig.ConnectTimeout = 5 * time.Second
 	cfg.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
 		registerUUID(conn.TypeMap())

@@ -82,14 +82,13 @@ order by g.place`
 const leaseTimers = `
 update dispatcher.waits w set due = greatest(w.until, clock_timestamp() + $5)
 from unnest($1::uuid[], $2::int2[], $3::int2[], $4::int4[]) as k (id, step, target, turn)
-where w.notification_id = any($1) and w.notification_id = k.id and w.step = k.step and w.target = k.target and w.turn = k.turn`
+where w.notification_id = k.id and w.step = k.step and w.target = k.target and w.turn = k.turn`
 
 const queueDeliveries = `
 update dispatcher.deliveries d set status = 'queued', job_id = k.job_id, because = k.because
 from unnest($1::uuid[], $2::int2[], $3::int2[], $4::int4[], $5::int8[], $6::text[]) as k (id, step, target, turn, job_id, because)
-where d.notification_id = any($1)
-  and d.notification_id = k.id and d.step = k.step and d.target = k.target and d.turn = k.turn
-  and ` + notFinal + ` and d.claimed_by is null`
+where d.notification_id = k.id and d.step = k.step and d.target = k.target and d.turn = k.turn
+  and not d.final and d.claimed_by is null`
 
 // Woken is what a [Store.Wake] did.
 type Woken struct {
@@ -117,7 +116,7 @@ func (s *Store) Wake(ctx context.Context, limit int, keep func(*Delivery) *Wait)
 func (s *Store) ForgetWait(ctx context.Context, id DeliveryID, turn int32) error {
 	var k keys
 	k.add(id, turn)
-	if _, err := s.pool.Exec(ctx, deleteWaits, k.ids, k.step, k.target, k.turn); err != nil {
+	if _, err := s.pool.Exec(ctx, deleteWaitsMany, k.ids, k.step, k.target, k.turn); err != nil {
 		return fmt.Errorf("forget wait: %w", err)
 	}
 	return nil
@@ -260,7 +259,7 @@ func (s *Store) wake(ctx context.Context, tx pgx.Tx, moving []Delivery, kept, ti
 	}
 	if len(moving) > 0 {
 		k := queueQueued(b, moving)
-		b.Queue(deleteWaits, k.ids, k.step, k.target, k.turn)
+		b.Queue(deleteWaitsMany, k.ids, k.step, k.target, k.turn)
 	}
 	queueWaits(b, kept)
 	if len(timers) > 0 {

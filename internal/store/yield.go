@@ -75,20 +75,46 @@ func lockedUnseen(err error) error {
 	return err
 }
 
-// The statements of a flush are planned once for each connection, and by index. For
-// few rows Postgres would plan them anew each time, since it reckons with ten where
-// it does not look, and that is a third of what a flush of one costs it. What was
-// planned while the tables were small must do for large ones, too.
+// plan says how the statements of a flush are planned.
+type plan bool
+
 const (
-	planFlush      = "; set local plan_cache_mode = force_generic_plan; set local enable_seqscan = off"
-	planFlushQuery = ", set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true)"
+	// freshPlan is made for each execution, as everywhere: it goes by the size that
+	// the tables have now.
+	freshPlan plan = false
+	// keptPlan is made once for each connection, where that would be a third of what
+	// a flush of one costs Postgres. It may have been made while the tables were next
+	// to empty: so it may read none from end to end, and statements that join what
+	// they are given with a large table name the ids twice. An index leads to the rows
+	// then whichever side it begins with. What naming them twice costs grows with the
+	// square of the rows.
+	keptPlan plan = true
 )
 
+// fewRows reports whether a flush is small enough to have a [keptPlan].
+func fewRows(n int) bool { return n <= 16 }
+
+func planFor(n int) plan { return plan(fewRows(n)) }
+
+func (p plan) asStatement() string {
+	if p == keptPlan {
+		return "; set local plan_cache_mode = force_generic_plan; set local enable_seqscan = off"
+	}
+	return ""
+}
+
+func (p plan) asQuery() string {
+	if p == keptPlan {
+		return ", set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true)"
+	}
+	return ""
+}
+
 // inFlush is inTx for what waits for rows no longer than a moment.
-func (s *Store) inFlush(ctx context.Context, do func(ctx context.Context, tx pgx.Tx) error) error {
+func (s *Store) inFlush(ctx context.Context, p plan, do func(ctx context.Context, tx pgx.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, s.limit)
 	defer cancel()
-	begin := pgx.TxOptions{BeginQuery: fmt.Sprintf("begin; set local lock_timeout = %d", rowPatience.Milliseconds()) + planFlush}
+	begin := pgx.TxOptions{BeginQuery: fmt.Sprintf("begin; set local lock_timeout = %d", rowPatience.Milliseconds()) + p.asStatement()}
 	return pgx.BeginTxFunc(ctx, s.pool, begin, func(tx pgx.Tx) error { return do(ctx, tx) })
 }
 
