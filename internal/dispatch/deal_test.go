@@ -144,8 +144,8 @@ func TestDealing(t *testing.T) {
 			behind: map[string]notify.Priority{hooks: notify.High},
 		},
 		"shares of the queue have room of their own": {
-			held: []heldGroup{{queue, notify.Low, "p", 700, 0}, {queue, notify.Low, "q", 20, 0}, {queue, notify.High, "p", 3, 0}},
-			want: map[string]int{queue + " low p": 500, queue + " low q": 20, queue + " high p": 3},
+			held: []heldGroup{{queue, notify.Low, "p", defaultShare + 200, 0}, {queue, notify.Low, "q", 20, 0}, {queue, notify.High, "p", 3, 0}},
+			want: map[string]int{queue + " low p": wakeLimit*wakeRounds - 23, queue + " low q": 20, queue + " high p": 3},
 			over: 1,
 		},
 	} {

@@ -79,6 +79,7 @@ func (w *worker) Work(ctx context.Context, job *river.Job[jobArgs]) error {
 		return fmt.Errorf("job has version %d and this node knows %d", e.Version, store.EnvelopeVersion)
 	}
 	e.Priority = notify.Priority(job.Priority)
+	w.d.shares.fetched(store.Share{Project: e.Project, Channel: e.Channel, Priority: e.Priority}, len(e.Items))
 	if w.d.run(ctx, e) {
 		return nil
 	}

@@ -23,9 +23,10 @@ const countInterval = 100 * time.Millisecond
 // before it: that is not committed yet.
 const unseen = 50 * time.Millisecond
 
-// shares counts what each project has in the job queue: as last read, and what
-// this node has put there since. Nodes do not know of each other's latest, so a
-// share may be overdrawn by as much as they accept within an interval.
+// shares counts what each project has in the job queue: as last read, with what
+// this node has put there and taken from there since. Nodes do not know of each
+// other's latest, so a share may be overdrawn by as much as they accept within an
+// interval.
 type shares struct {
 	most int // of one share
 
@@ -77,6 +78,25 @@ func (s *shares) count(k store.Share, n int, now time.Time) {
 	s.queued[k] += n
 	s.recent[0][k] += n
 	s.dirty = true
+}
+
+// fetched takes note of deliveries that this node has taken from the queue. They
+// were committed, so that the next count does not miss them either: where a node
+// sends as fast as it accepts, what it accepts within an interval is not in the queue.
+func (s *shares) fetched(k store.Share, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	lower(s.queued, k, n)
+	left := n - s.recent[1][k]
+	lower(s.recent[1], k, n)
+	lower(s.recent[0], k, max(left, 0))
+	s.dirty = true
+}
+
+func lower(counts map[store.Share]int, k store.Share, by int) {
+	if n, ok := counts[k]; ok {
+		counts[k] = max(n-by, 0)
+	}
 }
 
 // turn forgets what every count has seen.
@@ -183,4 +203,4 @@ func (d *Dispatcher) overtakes(of *store.Delivery) string {
 
 // shareRoom is how many waits of a group may enter the queue, for groups that wait
 // for their project's share.
-func (d *Dispatcher) shareRoom(h store.Hold) int { return min(d.shares.room(shareOf(h)), wakeLimit) }
+func (d *Dispatcher) shareRoom(h store.Hold) int { return d.shares.room(shareOf(h)) }
