@@ -237,6 +237,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 // done. base is the life of what jobs need.
 func (d *Dispatcher) work(ctx, base context.Context, background *sync.WaitGroup) error {
 	background.Go(func() { d.every(ctx, countInterval, "count the queue", d.countQueue) })
+	background.Go(func() { d.every(ctx, remindInterval, "remind nodes of new jobs", d.remind) })
 	if !d.cfg.Work {
 		close(d.ready)
 		<-ctx.Done()

@@ -33,7 +33,8 @@ func (jobArgs) Kind() string { return "deliver" }
 // queue implements [store.Queue] on River. There is one River queue per channel,
 // and River's priorities are ours.
 type queue struct {
-	client *river.Client[pgx.Tx]
+	client    *river.Client[pgx.Tx]
+	reminders *reminders
 }
 
 // Insert implements [store.Queue].
@@ -48,6 +49,13 @@ func (q *queue) Insert(ctx context.Context, tx pgx.Tx, envelopes []store.Envelop
 	rows, err := q.client.InsertManyTx(ctx, tx, params)
 	if err != nil {
 		return nil, err
+	}
+	now, last := time.Now(), notify.Channel("")
+	for _, e := range envelopes {
+		if e.Channel != last { // one notification of River's is for all of a queue
+			q.reminders.inserted(string(e.Channel), now)
+			last = e.Channel
+		}
 	}
 	ids := make([]int64, len(rows))
 	for i, r := range rows {
@@ -124,7 +132,7 @@ func newQueue(own riverdriver.Driver[pgx.Tx], d *Dispatcher, working bool, log *
 	if err != nil {
 		return nil, fmt.Errorf("make queue: %w", err)
 	}
-	return &queue{client}, nil
+	return &queue{client, newReminders(own.GetExecutor())}, nil
 }
 
 // minWorkers is the least number of jobs of a channel that run at once; what they
