@@ -69,6 +69,25 @@ func TestAStartTakesBackAStopBehindAnotherEntry(t *testing.T) {
 	d.wantBarred("a complaint is not taken back", map[string]string{"a sms": "complaint main"})
 }
 
+func TestAStartLiftsNothingThatWasAddedOverTheStop(t *testing.T) {
+	t.Parallel()
+	d := open(t)
+	first := d.accept(row(project("a")))[0]
+	a := store.Address{Channel: first.Channel, Hash: first.Address}
+	d.consents(store.Consent{Channel: notify.SMS, Address: a.Hash, Stop: true, Account: "first"})
+	d.suppress(entry(a, "manual", now(), now().Add(time.Hour)))
+	d.wantBarred("what ends does not take the place of a stop", map[string]string{"a sms": "stop first"})
+	d.suppress(entry(a, "manual", now(), time.Time{}))
+	d.consents(store.Consent{Channel: notify.SMS, Address: a.Hash, Stop: true, Account: "second"})
+	d.wantBarred("after an entry for good and another stop", map[string]string{"a sms": "manual main"})
+	d.consents(store.Consent{Channel: notify.SMS, Address: a.Hash, Account: "first"}, store.Consent{Channel: notify.SMS, Address: a.Hash, Account: "second"})
+	d.wantBarred("after the starts", map[string]string{"a sms": "manual main"})
+	want := []string{"added sms stop first", "extended sms manual main"}
+	if diff := cmp.Diff(want, d.told("a")); diff != "" {
+		t.Errorf("history (-want +got):\n%s", diff)
+	}
+}
+
 // A stop that is being kept while another entry is lifted must be seen.
 func TestAStopThatComesDuringALiftIsNotLost(t *testing.T) {
 	t.Parallel()
@@ -162,8 +181,11 @@ func TestWordsOfPeopleAreForgottenWithNotificationsAndStopsAreNot(t *testing.T) 
 	if n := one[int](d, "select count(*) from dispatcher.consents"); n != 0 {
 		t.Errorf("%d words are kept", n)
 	}
-	d.suppress(entry(store.Address{Channel: notify.SMS, Hash: address}, "manual", now(), time.Time{}))
+	a := store.Address{Channel: notify.SMS, Hash: address}
 	d.wantBarred("after retention", map[string]string{"a sms": "stop main"})
+	d.suppress(entry(a, "manual", now(), time.Time{}))
+	d.lift("a", a)
+	d.wantBarred("after another entry was lifted", map[string]string{"a sms": "stop main"})
 	if n := one[int](d, "select count(*) from dispatcher.stops"); n != 1 {
 		t.Errorf("%d stops are remembered", n)
 	}

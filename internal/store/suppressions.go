@@ -51,7 +51,9 @@ const (
 
 // keepSuppressions ends a statement that has a table r of entries: it is the one
 // way onto the list. What is there grows stricter only: an entry for good stays as
-// it is, another is replaced by one that lasts longer. Whatever changes is told in
+// it is, another is replaced by one that lasts longer. A stop that is remembered
+// apart makes room for an operator's entry for good, which a start would lift with
+// it. Whatever changes is told in
 // the history; xmax is 0 in rows that did not exist before. An entry whose time is
 // over may still be there, since retention comes by and by.
 const keepSuppressions = `, wanted as materialized (
@@ -66,6 +68,8 @@ const keepSuppressions = `, wanted as materialized (
   on conflict (project, channel, address) do update set
     reason = excluded.reason, source = excluded.source, created_at = excluded.created_at, until = excluded.until
   where s.until is not null and (excluded.until is null or excluded.until > s.until)
+    or s.until is null and excluded.until is null and excluded.reason = '` + ReasonManual + `' and exists (select from dispatcher.stops t
+      where t.channel = s.channel and t.address = s.address and t.project = s.project and t.account = s.source and t.reason = s.reason)
   returning project, channel, address, s.xmax = 0 as added
 )
 insert into dispatcher.suppression_events (at, project, channel, address, action, reason, source, by_whom, why, until)
