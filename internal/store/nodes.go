@@ -242,6 +242,9 @@ func (s *Store) requeueAlone(ctx context.Context, tx pgx.Tx, deliveries []Delive
 	if len(deliveries) == 0 {
 		return nil
 	}
+	if err := repeatWhereTaken(ctx, tx, deliveries); err != nil {
+		return err
+	}
 	b := &pgx.Batch{}
 	envelopes := make([]Envelope, len(deliveries))
 	for i := range deliveries {

@@ -250,6 +250,9 @@ func (w *dueWait) kept(d *Delivery, keep func(*Delivery) *Wait) *Wait {
 }
 
 func (s *Store) wake(ctx context.Context, tx pgx.Tx, moving []Delivery, kept, timers []Wait) error {
+	if err := repeatWhereTaken(ctx, tx, moving); err != nil {
+		return err
+	}
 	p, b := newPack(), &pgx.Batch{}
 	for i := range moving {
 		p.add(&moving[i])
