@@ -96,6 +96,7 @@ func TestTheServiceOutlivesItsDatabase(t *testing.T) {
 			eventually(t, 15*time.Second, "posts are refused", func() bool { return l.refused.Load() > 0 })
 		}
 		server.start(t)
+		c.pool.Reset() // its connections are broken, which a query would be the first to notice
 		begun := time.Now()
 		serving.await(t, "/readyz", http.StatusOK)
 		ready := time.Since(begun)
