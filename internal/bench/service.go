@@ -105,7 +105,7 @@ channels:
         host: {{.SMTPHost}}
         port: {{.SMTPPort}}
         tls: none
-        max_connections: 64
+        max_connections: 256
 `
 
 func (b *bench) nodeConfig() (string, error) {
