@@ -20,8 +20,9 @@ type flights struct {
 	mu    sync.Mutex
 	lanes map[string]*lane // by scope
 	lines map[notify.Channel]line
-	// last is, by channel, the project that was given the last place in line.
-	last map[notify.Channel]string
+	// turns are those of the projects in a channel's line, for as long as there is one.
+	turns map[notify.Channel]map[string]*turn
+	given uint64 // how many places in lines were given
 }
 
 // flight is what asks for a place.
@@ -44,7 +45,7 @@ type place struct {
 }
 
 func newFlights(now func() time.Time) *flights {
-	return &flights{now: now, lanes: map[string]*lane{}, lines: map[notify.Channel]line{}, last: map[notify.Channel]string{}}
+	return &flights{now: now, lanes: map[string]*lane{}, lines: map[notify.Channel]line{}, turns: map[notify.Channel]map[string]*turn{}}
 }
 
 // channelScope is the scope of what holds a whole channel: a pause, or too many
@@ -107,7 +108,7 @@ func (f *flights) ask(asks flight) (*place, *waiter, string) {
 		full.refuse(asks.priority, now)
 		return nil, nil, full.scope
 	}
-	w := &waiter{flight: asks, since: asks.heldSince, full: full.scope, answer: make(chan bool, 1)}
+	w := &waiter{flight: asks, since: asks.heldSince, turn: f.turn(&asks), full: full.scope, answer: make(chan bool, 1)}
 	if w.since.IsZero() {
 		w.since = now
 	}
@@ -192,7 +193,25 @@ func (f *flights) look(behind map[string]notify.Priority) {
 	}
 	for c := range f.lines {
 		f.serve(c, lineMost)
+		if len(f.lines[c]) == 0 {
+			delete(f.turns, c)
+		}
 	}
+}
+
+// turn returns that of a flight's project in its channel's line.
+func (f *flights) turn(of *flight) *turn {
+	turns := f.turns[of.channel]
+	if turns == nil {
+		turns = map[string]*turn{}
+		f.turns[of.channel] = turns
+	}
+	t := turns[of.project]
+	if t == nil {
+		t = &turn{}
+		turns[of.project] = t
+	}
+	return t
 }
 
 // lanesOf returns a flight's lanes, as wide as they are configured now.
@@ -243,13 +262,14 @@ func (a *flight) begin(now time.Time) {
 func (f *flights) serve(c notify.Channel, n int) {
 	now := f.now()
 	for ; n > 0; n-- {
-		i := f.lines[c].next(f.last[c])
+		i := f.lines[c].next()
 		if i < 0 {
 			return
 		}
 		w := f.lines[c][i]
 		f.lines[c] = f.lines[c].remove(i)
-		f.last[c] = w.project
+		f.given++
+		w.turn.last = f.given
 		w.begin(now)
 		w.answer <- true
 	}

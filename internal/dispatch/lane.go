@@ -94,6 +94,7 @@ func (l *lane) idle(now time.Time) bool {
 type waiter struct {
 	flight
 	since time.Time
+	turn  *turn  // its project's
 	full  string // the scope that has no place for it
 	// answer gets one: whether it has its place.
 	answer chan bool
@@ -103,27 +104,28 @@ type waiter struct {
 // then whoever has waited longest.
 type line []*waiter
 
-// next returns who is to have the next place, -1 for nobody: the first for whom
-// there is one, unless that is of the project that had the last place and another
-// project's is as urgent. However long what one project floods a channel with has
-// waited, the others do not wait for all of it.
-func (l line) next(last string) int {
+// turn is a project's turn in a channel's line: which of all places it was last
+// given, 0 before the first.
+type turn struct{ last uint64 }
+
+// next returns who is to have the next place, -1 for nobody: of the most urgent for
+// whom there is one the first of that project whose last turn was the longest ago.
+// However long what projects flood a channel with has waited, and however many do,
+// the others do not wait for all of it.
+func (l line) next() int {
 	first := -1
 	for i, w := range l {
 		if first >= 0 && w.priority != l[first].priority {
 			break
 		}
-		if first >= 0 && w.project == last {
+		if first >= 0 && w.turn.last >= l[first].turn.last {
 			continue
 		}
 		switch full := w.flight.full(); {
+		case full == nil:
+			first = i
 		case full == w.lanes[0] && full.calls >= full.places:
 			return first // the channel has no place for anybody
-		case full != nil:
-		case w.project != last:
-			return i
-		case first < 0:
-			first = i
 		}
 	}
 	return first

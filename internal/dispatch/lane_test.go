@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,6 +41,32 @@ func TestProjectsTakeTurnsInLine(t *testing.T) {
 		want := []string{"flood, critical", "other 0", "flood 0", "other 1", "flood 1", "flood 2", "flood 3", "other, low"}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("order (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestOneProjectIsNotPassedOverForSeveralThatFlood(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFlights(time.Now)
+		asks := asking(notify.Email, "", 16)
+		taken := fill(f, asks)
+		out := make(chan verdict, 32)
+		for i := range 30 {
+			asks.project, asks.heldSince = fmt.Sprint("flood ", i%3), time.Now().Add(-time.Hour)
+			ask(f, asks.project, asks, out)
+		}
+		asks.project, asks.heldSince = "other", time.Time{}
+		ask(f, "other", asks, out)
+		var got []string
+		for range 31 {
+			taken[0].leave(false)
+			synctest.Wait()
+			v := <-out
+			got, taken = append(got, v.name), append(taken[1:], v.place)
+		}
+		if before := slices.Index(got, "other"); before > 3 {
+			t.Errorf("%d of three projects that flood were served before the only one of another", before)
 		}
 	})
 }
