@@ -344,6 +344,10 @@ func TestEachProvidersOwnScopesHold(t *testing.T) {
 	if r := n.waiting(t, id, notify.WaitThrottled); r.Waits[0].Scope != "any:a/pair b/number" {
 		t.Errorf("waits for %q", r.Waits[0].Scope)
 	}
+	n.operate(t, "b/number", store.ActionReset, time.Time{}) // long before the instant that the wait was to end at
+	if _, r := n.final(t, id); path(r) != "b:accepted" {
+		t.Errorf("when one of them opens it goes %s", path(r))
+	}
 }
 
 // A webhook's host is the same host for every account.

@@ -37,9 +37,12 @@ cross join lateral (
 order by p.place, w.due
 limit $1`
 
-// heldWaits takes so many rows of each group, oldest first. The instant that a
+// mayMove holds for a wait w that moves when its scope has room. The instant that a
 // provider named stands on the row itself, so that it holds on a node that has
 // not heard of the gate yet; but for one that any of several accounts may end.
+const mayMove = `(w.reason <> 'throttled' or w.until <= clock_timestamp() or starts_with(w.scope, '` + anyPrefix + `'))`
+
+// heldWaits takes so many rows of each group, oldest first.
 const heldWaits = `
 select ` + waitColumns + `
 from unnest($1::text[], $2::int2[], $3::text[], $4::int4[]) as g (scope, priority, project, n)
@@ -47,8 +50,7 @@ cross join lateral (
   select w.*, d.ends_at, d.pinned, d.provider, d.scopes, d.attempts, d.throttles, d.repeats, d.account
   from dispatcher.waits w
   join dispatcher.deliveries d using (notification_id, step, target)
-  where w.held and w.scope = g.scope and w.priority = g.priority and w.project = g.project
-    and (w.reason <> 'throttled' or w.until <= clock_timestamp() or starts_with(w.scope, '` + anyPrefix + `'))
+  where w.held and w.scope = g.scope and w.priority = g.priority and w.project = g.project and ` + mayMove + `
   order by w.since
   limit g.n
   for update of w, d skip locked
@@ -73,8 +75,7 @@ select scope, priority, project, channel, reason, since, extract(epoch from cloc
 const countHeld = `
 select (select count(*) from (
   select from dispatcher.waits w
-  where w.held and w.scope = g.scope and w.priority = g.priority and w.project = g.project
-    and (w.reason <> 'throttled' or w.until <= clock_timestamp())
+  where w.held and w.scope = g.scope and w.priority = g.priority and w.project = g.project and ` + mayMove + `
   limit g.n) c)
 from unnest($1::text[], $2::int2[], $3::text[], $4::int4[]) with ordinality as g (scope, priority, project, n, place)
 order by g.place`
