@@ -105,7 +105,7 @@ func (s *Store) claimAll(ctx context.Context, node uuid.UUID, claims []Claim, du
 	queueClaims(b, node, claims, durable, &claimed)
 	// The end of the batch is its commit: rows that were read before it are no
 	// claims yet.
-	return claimed, s.pool.SendBatch(ctx, b).Close()
+	return claimed, s.sendAlone(ctx, b)
 }
 
 // claimFree is Claim of what nobody else has locked.

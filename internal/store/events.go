@@ -118,7 +118,7 @@ func (s *Store) Events(ctx context.Context, f EventFilter) (EventPage, error) {
 	b.Queue(sql, args...).Query(func(rows pgx.Rows) error { return page.read(rows, limit) })
 	// After the page, never before: what is deleted between the two must show.
 	b.Queue(eventBounds, f.Project).QueryRow(func(row pgx.Row) error { return row.Scan(&oldest, &newest) })
-	if err := s.pool.SendBatch(ctx, b).Close(); err != nil {
+	if err := s.sendAlone(ctx, b); err != nil {
 		return EventPage{}, fmt.Errorf("read events: %w", err)
 	}
 	switch {

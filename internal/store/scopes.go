@@ -242,7 +242,7 @@ func (s *Scopes) Throttle(ctx context.Context, gates map[string]time.Duration) e
 	b := &pgx.Batch{}
 	b.Queue(writeGates, scopes, ms)
 	b.Queue("select pg_notify($1, '')", ScopesChannel)
-	if err := s.store.pool.SendBatch(ctx, b).Close(); err != nil {
+	if err := s.store.sendAlone(ctx, b); err != nil {
 		return fmt.Errorf("shut gates: %w", err)
 	}
 	return nil

@@ -140,6 +140,13 @@ func (s *Store) inTx(ctx context.Context, do func(ctx context.Context, tx pgx.Tx
 	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error { return do(ctx, tx) })
 }
 
+// sendAlone runs a batch in a transaction of its own, in one round trip, and returns
+// the first error. The pool's own way keeps the connection for good where a reader
+// of an answer panics.
+func (s *Store) sendAlone(ctx context.Context, b *pgx.Batch) error {
+	return s.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error { return conn.SendBatch(ctx, b).Close() })
+}
+
 // Class sorts database errors by what can be done about them.
 type Class int
 
