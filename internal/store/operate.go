@@ -36,8 +36,12 @@ values (clock_timestamp(), $1, $2, $3, $4, $5)`
 const openWaits = `
 update dispatcher.waits w set until = $2
 from (select notification_id, step, target from dispatcher.waits
-  where held and scope = $1 and reason = 'throttled' and until > $2 limit 2000 for update skip locked) t
+  where held and scope = $1 and reason = 'throttled' and until > $2 limit $3 for update skip locked) t
 where w.notification_id = t.notification_id and w.step = t.step and w.target = t.target`
+
+// openLimit is how many waits it lets go of at once. Fewer are the last: where the
+// provider has asked to hold anew, more come for as long as anything arrives.
+const openLimit = 2000
 
 // Operate puts an operator's decision about a breaker into effect for every
 // process and records it. A zero by.Until holds until it is taken back.
@@ -69,8 +73,8 @@ func (s *Store) Operate(ctx context.Context, scope string, action Action, by res
 	})
 	for more := action == ActionReset; more && err == nil; {
 		var tag pgconn.CommandTag
-		tag, err = s.pool.Exec(ctx, openWaits, scope, at)
-		more = tag.RowsAffected() > 0
+		tag, err = s.pool.Exec(ctx, openWaits, scope, at, openLimit)
+		more = tag.RowsAffected() == openLimit
 	}
 	if err != nil {
 		return fmt.Errorf("operate breaker: %w", err)

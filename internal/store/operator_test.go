@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -217,6 +218,23 @@ func TestAResetLetsGoOfAllThatAGateHeld(t *testing.T) {
 		if n := d.count("select count(*) from dispatcher.waits where "+where, at.Add(time.Hour)); n != want {
 			t.Errorf("%d where %s, want %d", n, where, want)
 		}
+	}
+}
+
+func TestAResetEndsWhileAGateHoldsAnew(t *testing.T) {
+	t.Parallel()
+	d := open(t)
+	d.accept(row(func(a *store.Acceptance) {
+		at := now()
+		a.Starts = starts(&a.Notification, 0)
+		a.Starts[0].Wait = &store.Wait{Reason: notify.WaitThrottled, Scope: "sms-main", Held: true, Since: at, Due: at.Add(time.Hour), Until: at.Add(time.Hour)}
+	}))
+	d.exec(`create function throttle() returns trigger language plpgsql as $$ begin new.until = old.until; return new; end $$`)
+	d.exec("create trigger anew before update on dispatcher.waits for each row execute function throttle()")
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := d.Operate(ctx, "sms-main", store.ActionReset, resilience.Override{Who: "ana"}); err != nil {
+		t.Error(err)
 	}
 }
 
