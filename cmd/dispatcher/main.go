@@ -20,9 +20,24 @@ func main() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // so that a second signal ends the process at once
-	os.Exit(cli.Run(ctx, cli.Process{
+	os.Exit(cli.Run(untilStopped(), cli.Process{
 		Args: os.Args[1:], Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Env: os.Environ(), Version: version,
 	}))
+}
+
+// untilStopped returns a context that ends with the first signal to stop. The
+// second one ends the process at once, with the exit code that shells give to one
+// that a signal has ended.
+func untilStopped() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2) // none is lost, however soon it follows the other
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	go func() {
+		<-signals
+		cancel()
+		if second, ok := (<-signals).(syscall.Signal); ok {
+			os.Exit(128 + int(second))
+		}
+	}()
+	return ctx
 }
