@@ -14,8 +14,8 @@ import (
 const (
 	// remindInterval is how often it is looked whether nodes have to be reminded.
 	remindInterval = 15 * time.Millisecond
-	// remindAfter is how long after a job was written nodes are reminded of it: its
-	// transaction has been committed by then.
+	// remindAfter is how long after a job was written nodes are reminded of it. Its
+	// transaction has been committed by then, or is so slow that a poll finds it.
 	remindAfter = 10 * time.Millisecond
 	// insertTopic is what River's clients listen to for new jobs.
 	insertTopic = "river_insert"

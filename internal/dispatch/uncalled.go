@@ -156,13 +156,14 @@ func (d *Dispatcher) late(ctx context.Context, was store.Delivery, o outcome) {
 			return // receipts said so before
 		}
 		now := d.now()
-		l.delivery.Refused = was.Refused
-		policy := d.policyAfter(&l.record.Notification, &l.delivery, &o)
-		decision := fallback.Decide(stateOf(&l.delivery), policy, o.Outcome, now)
-		d.widen(&decision, &l.delivery, now)
-		r := d.result(&l.record.Notification, l.delivery, decision, now)
-		r.Waited, r.Suppress = true, o.suppression(&l.delivery, now)
-		if d.commit(ctx, &l.record.Notification, &l.delivery, decision, r, lasting) != store.Late {
+		delivery := l.delivery // whoever asked at the same time was given the same
+		delivery.Refused = was.Refused
+		policy := d.policyAfter(&l.record.Notification, &delivery, &o)
+		decision := fallback.Decide(stateOf(&delivery), policy, o.Outcome, now)
+		d.widen(&decision, &delivery, now)
+		r := d.result(&l.record.Notification, delivery, decision, now)
+		r.Waited, r.Suppress = true, o.suppression(&delivery, now)
+		if d.commit(ctx, &l.record.Notification, &delivery, decision, r, lasting) != store.Late {
 			return
 		}
 		// It moved once more meanwhile; each move is somebody's, so this ends.
